@@ -176,7 +176,7 @@ void Array::save_npy(const std::string& path) const {
   auto row = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](auto& d) { return d.dtype == dtype_; });
   if (row == std::end(kDescrs)) throw UserError(fmt::format("npy '{}': an array without a dtype cannot be saved", path));
   std::string shape;
-  for (auto n : shape_) shape += std::to_string(n) + (shape_.size() == 1 ? "," : &n == &shape_.back() ? "" : ", ");
+  for (auto& n : shape_) shape += std::to_string(n) + (shape_.size() == 1 ? "," : &n == &shape_.back() ? "" : ", ");
   auto header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}", size_of(dtype_) == 1 ? '|' : '<',
                             row->text, shape);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');

@@ -10,7 +10,6 @@
 namespace rlx {
 namespace {
 
-
 TEST(DType, TextRoundTrips) {
   for (auto d : kAllDTypes) EXPECT_EQ(dtype_from_string(to_string(d)), d);
   EXPECT_EQ(size_of(DType::Bool), 1u);
