@@ -1,0 +1,277 @@
+// The builder functions, one an op; each makes a node of the graph its inputs are of and throws UserError that
+// names the op, what it got and what it expected.
+// Written from the op table by `rlx_table --header`; a test checks that it is current.
+#pragma once
+#include "rlx/op_attrs.h"
+#include "rlx/op_def.h"
+
+namespace rlx {
+
+/// The negated input.
+Node neg(Node x);
+/// The magnitude. Its gradient is sign(x), 0 at 0.
+Node abs(Node x);
+/// -1, 0 or 1 by the sign; NaN stays.
+Node sign(Node x);
+/// e to the power x.
+Node exp(Node x);
+/// 2 to the power x.
+Node exp2(Node x);
+/// e to the power x, less 1, exact near 0.
+Node expm1(Node x);
+/// The natural logarithm.
+Node log(Node x);
+/// The logarithm to base 2.
+Node log2(Node x);
+/// The logarithm of 1 + x, exact near 0.
+Node log1p(Node x);
+/// The square root. Its gradient is 0 where x <= 0.
+Node sqrt(Node x);
+/// 1 over the square root. Its gradient is 0 where x <= 0.
+Node rsqrt(Node x);
+/// The sine.
+Node sin(Node x);
+/// The cosine.
+Node cos(Node x);
+/// The tangent.
+Node tan(Node x);
+/// The inverse sine.
+Node asin(Node x);
+/// The inverse cosine.
+Node acos(Node x);
+/// The inverse tangent.
+Node atan(Node x);
+/// The hyperbolic sine.
+Node sinh(Node x);
+/// The hyperbolic cosine.
+Node cosh(Node x);
+/// The hyperbolic tangent.
+Node tanh(Node x);
+/// The inverse hyperbolic sine.
+Node asinh(Node x);
+/// The inverse hyperbolic cosine.
+Node acosh(Node x);
+/// The inverse hyperbolic tangent.
+Node atanh(Node x);
+/// The error function.
+Node erf(Node x);
+/// 1 / (1 + e^-x).
+Node sigmoid(Node x);
+/// The nearest whole number, ties to even. Its gradient is straight-through.
+Node round(Node x);
+/// The whole number at or below. Its gradient is straight-through.
+Node floor(Node x);
+/// The whole number at or above. Its gradient is straight-through.
+Node ceil(Node x);
+/// The whole number towards 0. Its gradient is straight-through.
+Node trunc(Node x);
+/// The input; its gradient is exactly zero.
+Node stop_gradient(Node x);
+/// Whether it is NaN.
+Node isnan(Node x);
+/// Whether it is an infinity.
+Node isinf(Node x);
+/// Whether it is neither an infinity nor NaN.
+Node isfinite(Node x);
+/// Not x.
+Node logical_not(Node x);
+/// Every bit inverted.
+Node bitwise_not(Node x);
+/// The sum.
+Node add(Node a, Node b);
+/// The difference.
+Node sub(Node a, Node b);
+/// The product.
+Node mul(Node a, Node b);
+/// The quotient; of integers rounded towards 0, and 0 where b is 0.
+Node div(Node a, Node b);
+/// The quotient rounded down; of integers 0 where b is 0.
+Node floor_div(Node a, Node b);
+/// The remainder with the sign of b; of integers 0 where b is 0.
+Node mod(Node a, Node b);
+/// The remainder with the sign of a; of integers 0 where b is 0.
+Node fmod(Node a, Node b);
+/// a to the power b.
+Node pow(Node a, Node b);
+/// The angle of the point (b, a).
+Node atan2(Node a, Node b);
+/// The larger of two; NaN wins. Equal ones share the gradient.
+Node maximum(Node a, Node b);
+/// The smaller of two; NaN wins. Equal ones share the gradient.
+Node minimum(Node a, Node b);
+/// Whether a = b.
+Node equal(Node a, Node b);
+/// Whether a and b differ.
+Node not_equal(Node a, Node b);
+/// Whether a < b.
+Node less(Node a, Node b);
+/// Whether a <= b.
+Node less_equal(Node a, Node b);
+/// Whether a > b.
+Node greater(Node a, Node b);
+/// Whether a >= b.
+Node greater_equal(Node a, Node b);
+/// Whether both hold.
+Node logical_and(Node a, Node b);
+/// Whether one holds.
+Node logical_or(Node a, Node b);
+/// Whether just one holds.
+Node logical_xor(Node a, Node b);
+/// The bits set in both.
+Node bitwise_and(Node a, Node b);
+/// The bits set in one or both.
+Node bitwise_or(Node a, Node b);
+/// The bits set in just one.
+Node bitwise_xor(Node a, Node b);
+/// a · 2^b; 0 where b is not below the width.
+Node left_shift(Node a, Node b);
+/// a / 2^b rounded down.
+Node right_shift(Node a, Node b);
+/// x where positive, else 0; NaN stays.
+Node relu(Node x);
+/// dy where x > 0, else 0.
+Node relu_backward(Node x, Node dy);
+/// x moved into [low, high]; NaN stays.
+Node clamp(Node x, Node low, Node high);
+/// 1 / x.
+Node reciprocal(Node x);
+/// x · x.
+Node square(Node x);
+/// The square of relu.
+Node relu2(Node x);
+/// x moved into [0, 6].
+Node relu6(Node x);
+/// x · sigmoid(x).
+Node silu(Node x);
+/// x·Φ(x), the exact erf form.
+Node gelu(Node x);
+/// The tanh form of gelu.
+Node gelu_tanh(Node x);
+/// log(1 + e^x).
+Node softplus(Node x);
+/// x · tanh(softplus(x)).
+Node mish(Node x);
+/// x / 6 + 1/2 moved into [0, 1].
+Node hard_sigmoid(Node x);
+/// x · hard_sigmoid(x).
+Node hard_swish(Node x);
+/// x / (1 + |x|).
+Node softsign(Node x);
+/// 1 - erf(x).
+Node erfc(Node x);
+/// log(e^a + e^b) of finite values.
+Node logaddexp(Node a, Node b);
+/// a where the condition holds, else b.
+Node where(Node condition, Node a, Node b);
+/// The input as another dtype. Into integers it rounds towards 0 and saturates, NaN gives 0.
+Node cast(Node x, DType dtype);
+/// The sum over `axes`.
+Node sum(Node x, Axes axes, bool keepdims = false);
+/// The same elements in another shape.
+Node reshape(Node x, Shape shape);
+/// Repeats axes of size 1, and new leading ones.
+Node expand(Node x, Shape shape);
+/// dy times the derivative of the activation `kind` at x.
+Node activation_backward(Node x, Node dy, Activation kind);
+
+namespace ops {  // the rows: n.is(ops::matmul)
+extern const OpDef neg;
+extern const OpDef abs;
+extern const OpDef sign;
+extern const OpDef exp;
+extern const OpDef exp2;
+extern const OpDef expm1;
+extern const OpDef log;
+extern const OpDef log2;
+extern const OpDef log1p;
+extern const OpDef sqrt;
+extern const OpDef rsqrt;
+extern const OpDef sin;
+extern const OpDef cos;
+extern const OpDef tan;
+extern const OpDef asin;
+extern const OpDef acos;
+extern const OpDef atan;
+extern const OpDef sinh;
+extern const OpDef cosh;
+extern const OpDef tanh;
+extern const OpDef asinh;
+extern const OpDef acosh;
+extern const OpDef atanh;
+extern const OpDef erf;
+extern const OpDef sigmoid;
+extern const OpDef round;
+extern const OpDef floor;
+extern const OpDef ceil;
+extern const OpDef trunc;
+extern const OpDef stop_gradient;
+extern const OpDef isnan;
+extern const OpDef isinf;
+extern const OpDef isfinite;
+extern const OpDef logical_not;
+extern const OpDef bitwise_not;
+extern const OpDef add;
+extern const OpDef sub;
+extern const OpDef mul;
+extern const OpDef div;
+extern const OpDef floor_div;
+extern const OpDef mod;
+extern const OpDef fmod;
+extern const OpDef pow;
+extern const OpDef atan2;
+extern const OpDef maximum;
+extern const OpDef minimum;
+extern const OpDef equal;
+extern const OpDef not_equal;
+extern const OpDef less;
+extern const OpDef less_equal;
+extern const OpDef greater;
+extern const OpDef greater_equal;
+extern const OpDef logical_and;
+extern const OpDef logical_or;
+extern const OpDef logical_xor;
+extern const OpDef bitwise_and;
+extern const OpDef bitwise_or;
+extern const OpDef bitwise_xor;
+extern const OpDef left_shift;
+extern const OpDef right_shift;
+extern const OpDef relu;
+extern const OpDef relu_backward;
+extern const OpDef clamp;
+extern const OpDef reciprocal;
+extern const OpDef square;
+extern const OpDef relu2;
+extern const OpDef relu6;
+extern const OpDef silu;
+extern const OpDef gelu;
+extern const OpDef gelu_tanh;
+extern const OpDef softplus;
+extern const OpDef mish;
+extern const OpDef hard_sigmoid;
+extern const OpDef hard_swish;
+extern const OpDef softsign;
+extern const OpDef erfc;
+extern const OpDef logaddexp;
+extern const OpDef where;
+extern const OpDef cast;
+extern const OpDef sum;
+extern const OpDef reshape;
+extern const OpDef expand;
+extern const OpDef activation_backward;
+}  // namespace ops
+
+inline Node operator-(Node x) { return neg(x); }
+inline Node operator+(Node a, Node b) { return add(a, b); }
+inline Node operator-(Node a, Node b) { return sub(a, b); }
+inline Node operator*(Node a, Node b) { return mul(a, b); }
+inline Node operator/(Node a, Node b) { return div(a, b); }
+inline Node operator>(Node a, Node b) { return greater(a, b); }
+inline Node operator<(Node a, Node b) { return less(a, b); }
+inline Node operator>=(Node a, Node b) { return greater_equal(a, b); }
+inline Node operator<=(Node a, Node b) { return less_equal(a, b); }
+inline Node operator==(Node a, Node b) { return equal(a, b); }
+inline Node operator!=(Node a, Node b) { return not_equal(a, b); }
+inline Node operator&(Node a, Node b) { return logical_and(a, b); }
+inline Node operator|(Node a, Node b) { return logical_or(a, b); }
+
+}  // namespace rlx
