@@ -16,13 +16,15 @@ constexpr std::size_t kAlignment = 64;
 std::shared_ptr<std::byte> allocate(std::size_t bytes, DType dtype, const Extents& shape) {
   void* base = std::calloc(1, bytes + kAlignment);
   if (!base)
-    throw DeviceError(fmt::format("array {}{}: {} bytes of memory are not to be had", to_string(dtype), to_string(shape), bytes));
+    throw DeviceError(
+        fmt::format("array {}{}: {} bytes of memory are not to be had", to_string(dtype), to_string(shape), bytes));
   auto address = (reinterpret_cast<std::uintptr_t>(base) + kAlignment - 1) / kAlignment * kAlignment;
   return {reinterpret_cast<std::byte*>(address), [base](std::byte*) { std::free(base); }};
 }
 
 // An int as a double, rounded to odd, so that the rounding to fewer bits that follows is the only one.
-template <class From> double to_double_odd(From v) {
+template <class From>
+double to_double_odd(From v) {
   double d = double(v);
   if constexpr (sizeof(From) < 8) {
     return d;
@@ -35,7 +37,8 @@ template <class From> double to_double_odd(From v) {
   }
 }
 
-template <class To, class From> To float_to_int(From v) {
+template <class To, class From>
+To float_to_int(From v) {
   using Limits = std::numeric_limits<To>;
   double d = double(v), end = std::ldexp(1.0, Limits::digits);
   if (d != d) return 0;
@@ -44,7 +47,8 @@ template <class To, class From> To float_to_int(From v) {
   return To(d);
 }
 
-template <class T> double widen(T v) {
+template <class T>
+double widen(T v) {
   if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>) {
     return double(float(v));
   } else {
@@ -52,7 +56,8 @@ template <class T> double widen(T v) {
   }
 }
 
-template <class To, class From> To convert(From v) {
+template <class To, class From>
+To convert(From v) {
   constexpr bool from_float = is_float(dtype_of<From>()), to_float = is_float(dtype_of<To>());
   if constexpr (std::is_same_v<To, From>) {
     return v;
@@ -78,8 +83,10 @@ template <class To, class From> To convert(From v) {
 
 Array::Array(DType dtype, Extents shape) : dtype_(dtype), shape_(std::move(shape)), size_(count(shape_)) {
   std::size_t bytes;
-  if (__builtin_mul_overflow(std::size_t(size_), size_of(dtype), &bytes) || bytes > std::size_t(PTRDIFF_MAX) - kAlignment)
-    throw UserError(fmt::format("array {}{}: the size in bytes does not fit 63 bits", to_string(dtype), to_string(shape_)));
+  if (__builtin_mul_overflow(std::size_t(size_), size_of(dtype), &bytes) ||
+      bytes > std::size_t(PTRDIFF_MAX) - kAlignment)
+    throw UserError(
+        fmt::format("array {}{}: the size in bytes does not fit 63 bits", to_string(dtype), to_string(shape_)));
   bytes_ = allocate(bytes, dtype, shape_);
 }
 
@@ -106,7 +113,8 @@ void Array::wrong_type(DType wanted) const {
                               to_string(wanted)));
 }
 
-template <class To> std::vector<To> Array::to_vector() const {
+template <class To>
+std::vector<To> Array::to_vector() const {
   std::vector<To> out(static_cast<std::size_t>(size_));
   if (dtype_ == DType::Any) return out;
   visit_dtype(dtype_, [&]<class T>(T) {
@@ -139,7 +147,8 @@ Array Array::clone() const {
 
 Array Array::reshaped(Extents shape) const {
   if (count(shape) != size_)
-    throw UserError(fmt::format("reshape: got {} of {} elements, expected as many in {}", to_string(shape_), size_, to_string(shape)));
+    throw UserError(fmt::format("reshape: got {} of {} elements, expected as many in {}", to_string(shape_), size_,
+                                to_string(shape)));
   Array out = *this;
   out.shape_ = std::move(shape);
   return out;

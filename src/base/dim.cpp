@@ -1,5 +1,5 @@
-// Symbolic dims: a polynomial with whole coefficients over atoms (symbols, floor quotients, min and max). Terms are kept
-// in graded lexicographic order of the atoms' texts, so that equal polynomials have equal texts.
+// Symbolic dims: a polynomial with whole coefficients over atoms (symbols, floor quotients, min and max). Terms are
+// kept in graded lexicographic order of the atoms' texts, so that equal polynomials have equal texts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -66,7 +66,8 @@ void add_to(Polynomial& p, const Monomial& m, std::int64_t coefficient) {
   if (c == 0) p.erase(m);
 }
 Monomial product(const Monomial& a, const Monomial& b) {
-  if (a.size() + b.size() > kMaxDegree) throw UserError(fmt::format("dim: a product of more than {} symbols", kMaxDegree));
+  if (a.size() + b.size() > kMaxDegree)
+    throw UserError(fmt::format("dim: a product of more than {} symbols", kMaxDegree));
   Monomial out(a.size() + b.size());
   std::merge(a.begin(), a.end(), b.begin(), b.end(), out.begin(), text_less);
   return out;
@@ -146,9 +147,12 @@ std::int64_t value_of(const Atom& atom, const Bindings& symbols) {
   }
   auto a = atom.a.evaluate(symbols), b = atom.b.evaluate(symbols);
   switch (atom.kind) {
-    case Kind::Floor: return floor_quotient(a, b);
-    case Kind::Min: return std::min(a, b);
-    default: return std::max(a, b);
+    case Kind::Floor:
+      return floor_quotient(a, b);
+    case Kind::Min:
+      return std::min(a, b);
+    default:
+      return std::max(a, b);
   }
 }
 
@@ -256,10 +260,12 @@ std::optional<bool> is_less(const Dim& a, const Dim& b) {
 }  // namespace
 
 Dim Dim::symbol(std::string_view name) {
-  bool ok = !name.empty() && name.size() <= 1024 && is_letter(name[0]) && std::all_of(name.begin(), name.end(), is_in_name);
+  bool ok =
+      !name.empty() && name.size() <= 1024 && is_letter(name[0]) && std::all_of(name.begin(), name.end(), is_in_name);
   if (!ok)
-    throw UserError(fmt::format(
-        "dim: got the symbol name '{}', expected a letter or '_', then letters, digits, '_' or '.'", name.substr(0, 200)));
+    throw UserError(
+        fmt::format("dim: got the symbol name '{}', expected a letter or '_', then letters, digits, '_' or '.'",
+                    name.substr(0, 200)));
   return Terms::of_atom(Kind::Symbol, std::string(name));
 }
 
@@ -385,12 +391,14 @@ Dim ceil_div(const Dim& a, const Dim& b) { return -floor_div(-a, b); }
 Dim min(const Dim& a, const Dim& b) {
   if (a.is_number() && b.is_number()) return std::min(a.number_, b.number_);
   if (auto less = is_less(a, b)) return *less ? a : b;
-  return a.text() < b.text() ? Dim::Terms::of_call(Kind::Min, "min", a, b) : Dim::Terms::of_call(Kind::Min, "min", b, a);
+  return a.text() < b.text() ? Dim::Terms::of_call(Kind::Min, "min", a, b)
+                             : Dim::Terms::of_call(Kind::Min, "min", b, a);
 }
 Dim max(const Dim& a, const Dim& b) {
   if (a.is_number() && b.is_number()) return std::max(a.number_, b.number_);
   if (auto less = is_less(a, b)) return *less ? b : a;
-  return a.text() < b.text() ? Dim::Terms::of_call(Kind::Max, "max", a, b) : Dim::Terms::of_call(Kind::Max, "max", b, a);
+  return a.text() < b.text() ? Dim::Terms::of_call(Kind::Max, "max", a, b)
+                             : Dim::Terms::of_call(Kind::Max, "max", b, a);
 }
 
 }  // namespace rlx

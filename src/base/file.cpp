@@ -59,7 +59,8 @@ std::string write_target(const std::string& path) {
   struct stat info;
   if (path.empty()) throw UserError("cannot write a file: the path is empty");
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    throw UserError(fmt::format("cannot write '{}': it is {}", path, S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+    throw UserError(
+        fmt::format("cannot write '{}': it is {}", path, S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
   std::error_code error;
   if (std::filesystem::is_symlink(path, error)) {
     auto target = std::filesystem::weakly_canonical(path, error);

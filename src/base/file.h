@@ -40,7 +40,10 @@ class FileWriter {
   void write(const void* bytes, std::size_t size);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
   /// A number as the machine holds it; RLX runs on little-endian machines only.
-  template <class T> void write_number(T v) { write(&v, sizeof v); }
+  template <class T>
+  void write_number(T v) {
+    write(&v, sizeof v);
+  }
   /// Zeros up to the next multiple of `alignment`.
   void pad(std::uint64_t alignment);
   std::uint64_t position() const { return position_; }
@@ -54,8 +57,9 @@ class FileWriter {
   std::uint64_t position_ = 0;
 };
 
-/// Writes a temporary file beside `path`, syncs it and renames it to `path`. On any failure, the callback's included, the
-/// temporary file is removed and what was at `path` stays. Throws DeviceError; UserError where `path` is no regular file.
+/// Writes a temporary file beside `path`, syncs it and renames it to `path`. On any failure, the callback's included,
+/// the temporary file is removed and what was at `path` stays. Throws DeviceError; UserError where `path` is no regular
+/// file.
 void write_file_atomic(const std::string& path, const std::function<void(FileWriter&)>& fill);
 void write_file_atomic(const std::string& path, std::string_view bytes);
 

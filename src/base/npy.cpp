@@ -16,9 +16,10 @@ struct Descr {
   DType dtype;
 };
 // NumPy has no bf16: ml_dtypes' one is saved as two bytes without a meaning.
-constexpr Descr kDescrs[] = {{"b1", DType::Bool}, {"u1", DType::U8},  {"u2", DType::U16}, {"u4", DType::U32}, {"u8", DType::U64},
-                             {"i1", DType::I8},   {"i2", DType::I16}, {"i4", DType::I32}, {"i8", DType::I64}, {"f2", DType::F16},
-                             {"V2", DType::BF16}, {"f4", DType::F32}, {"f8", DType::F64}, {"c8", DType::C64}};
+constexpr Descr kDescrs[] = {{"b1", DType::Bool}, {"u1", DType::U8},  {"u2", DType::U16},  {"u4", DType::U32},
+                             {"u8", DType::U64},  {"i1", DType::I8},  {"i2", DType::I16},  {"i4", DType::I32},
+                             {"i8", DType::I64},  {"f2", DType::F16}, {"V2", DType::BF16}, {"f4", DType::F32},
+                             {"f8", DType::F64},  {"c8", DType::C64}};
 
 struct Header {
   DType dtype = DType::Any;
@@ -60,7 +61,8 @@ class HeaderParser {
 
  private:
   [[noreturn]] void fail(std::string_view expected) const {
-    throw UserError(fmt::format("npy '{}': the header at character {} is not what it should be, expected {}", path_, at_, expected));
+    throw UserError(fmt::format("npy '{}': the header at character {} is not what it should be, expected {}", path_,
+                                at_, expected));
   }
   void skip() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
@@ -87,12 +89,14 @@ class HeaderParser {
   }
   void descr(Header& h) {
     skip();
-    if (at_ < text_.size() && text_[at_] == '[') throw Unsupported(fmt::format("npy '{}': structured dtypes are not supported", path_));
+    if (at_ < text_.size() && text_[at_] == '[')
+      throw Unsupported(fmt::format("npy '{}': structured dtypes are not supported", path_));
     auto text = quoted();
     auto row = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](auto& d) {
       return !text.empty() && std::string_view("<>|=").find(text[0]) != text.npos && d.text == text.substr(1);
     });
-    if (row == std::end(kDescrs)) throw Unsupported(fmt::format("npy '{}': the dtype '{}' is not supported", path_, text.substr(0, 40)));
+    if (row == std::end(kDescrs))
+      throw Unsupported(fmt::format("npy '{}': the dtype '{}' is not supported", path_, text.substr(0, 40)));
     h.dtype = row->dtype;
     h.is_big_endian = text[0] == '>';
   }
@@ -153,14 +157,15 @@ Array Array::load_npy(const std::string& path) {
     start = 12;
   }
   if (length > bytes.size() - start)
-    throw UserError(fmt::format("npy '{}': the header has {} bytes, the file {} after its start", path, length, bytes.size() - start));
+    throw UserError(fmt::format("npy '{}': the header has {} bytes, the file {} after its start", path, length,
+                                bytes.size() - start));
   auto header = HeaderParser({reinterpret_cast<const char*>(bytes.data()) + start, length}, path).parse();
 
   auto data = bytes.subspan(start + length);
   std::size_t wanted;
   if (__builtin_mul_overflow(std::size_t(count(header.shape)), size_of(header.dtype), &wanted) || wanted != data.size())
-    throw UserError(fmt::format("npy '{}': got {} bytes of data, expected {} elements of {} bytes for shape {}", path, data.size(),
-                                count(header.shape), size_of(header.dtype), to_string(header.shape)));
+    throw UserError(fmt::format("npy '{}': got {} bytes of data, expected {} elements of {} bytes for shape {}", path,
+                                data.size(), count(header.shape), size_of(header.dtype), to_string(header.shape)));
   Array out(header.dtype, header.shape);
   if (header.is_fortran && header.shape.size() > 1) {
     copy_fortran(data.data(), out);
@@ -174,11 +179,12 @@ Array Array::load_npy(const std::string& path) {
 
 void Array::save_npy(const std::string& path) const {
   auto row = std::find_if(std::begin(kDescrs), std::end(kDescrs), [&](auto& d) { return d.dtype == dtype_; });
-  if (row == std::end(kDescrs)) throw UserError(fmt::format("npy '{}': an array without a dtype cannot be saved", path));
+  if (row == std::end(kDescrs))
+    throw UserError(fmt::format("npy '{}': an array without a dtype cannot be saved", path));
   std::string shape;
   for (auto& n : shape_) shape += std::to_string(n) + (shape_.size() == 1 ? "," : &n == &shape_.back() ? "" : ", ");
-  auto header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}", size_of(dtype_) == 1 ? '|' : '<',
-                            row->text, shape);
+  auto header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                            size_of(dtype_) == 1 ? '|' : '<', row->text, shape);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
   write_file_atomic(path, [&](FileWriter& file) {

@@ -61,9 +61,7 @@ std::string to_string(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(texts, ","));
 }
 
-std::string to_string(const Extents& extents) {
-  return fmt::format("[{}]", fmt::join(extents, ","));
-}
+std::string to_string(const Extents& extents) { return fmt::format("[{}]", fmt::join(extents, ",")); }
 
 Shape broadcast(const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
@@ -98,7 +96,8 @@ std::string to_string(const Type& type) { return std::string(to_string(type.dtyp
 Type type_from_string(std::string_view text) {
   auto open = text.find('[');
   if (open == text.npos || text.back() != ']')
-    throw UserError(fmt::format("type: got '{}', expected a dtype and a shape such as f32[2,seq]", text.substr(0, 200)));
+    throw UserError(
+        fmt::format("type: got '{}', expected a dtype and a shape such as f32[2,seq]", text.substr(0, 200)));
   Type type;
   auto name = text.substr(0, open);
   if (name != "any") type.dtype = dtype_from_string(name);

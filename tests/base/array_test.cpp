@@ -1,4 +1,6 @@
 // Host arrays: memory, casts (NumPy's values, saturating where NumPy leaves it open), npy files.
+#include "rlx/array.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "rlx/array.h"
 
 namespace rlx {
 namespace {
@@ -55,7 +56,8 @@ TEST(Array, SharesClonesAndReshapes) {
 
 TEST(Array, FloatsSaturateToInts) {
   Array x(std::vector<double>{NAN, INFINITY, -INFINITY, 3e9, -1.5, 2.7, -0.9}, {7});
-  EXPECT_EQ(x.cast(DType::I32).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 2147483647, -2147483648LL, 2147483647, -1, 2, 0}));
+  EXPECT_EQ(x.cast(DType::I32).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{0, 2147483647, -2147483648LL, 2147483647, -1, 2, 0}));
   EXPECT_EQ(x.cast(DType::U8).to_vector<int>(), (std::vector<int>{0, 255, 0, 255, 0, 2, 0}));
   EXPECT_EQ(x.cast(DType::I64).values<std::int64_t>()[1], std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(x.cast(DType::I64).values<std::int64_t>()[2], std::numeric_limits<std::int64_t>::min());
@@ -78,7 +80,9 @@ TEST(Array, IntsRoundOnceToFloats) {
             (std::vector<double>{0x1p54 + 0x1p47, -0x1p54 - 0x1p47, 0x1p54, 2048, 70144}));
   EXPECT_EQ(x.cast(DType::F16).at(3), 2048);
   EXPECT_EQ(x.cast(DType::F16).at(4), INFINITY);
-  Array ends(std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}, {2});
+  Array ends(
+      std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()},
+      {2});
   EXPECT_EQ(ends.cast(DType::BF16).to_vector<double>(), (std::vector<double>{0x1p63, -0x1p63}));
   Array top(std::vector<std::uint64_t>{~0ull}, {1});
   EXPECT_EQ(top.cast(DType::BF16).at(0), 0x1p64);
@@ -122,12 +126,15 @@ Array load(const std::string& bytes) {
 TEST(Npy, WritesWhatNumpyWrites) {
   auto path = temporary("out.npy");
   Array(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}).save_npy(path);
-  EXPECT_EQ(read_file(path), npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
-                                 std::string("\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40\0\0\xa0\x40\0\0\xc0\x40", 24)));
+  EXPECT_EQ(read_file(path),
+            npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+                std::string("\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40\0\0\xa0\x40\0\0\xc0\x40", 24)));
   Array(std::vector<bf16>{bf16(1.5f), bf16(-2.f)}, {2}).save_npy(path);
-  EXPECT_EQ(read_file(path), npy("{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }", std::string("\xc0\x3f\0\xc0", 4)));
+  EXPECT_EQ(read_file(path),
+            npy("{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }", std::string("\xc0\x3f\0\xc0", 4)));
   Array::scalar(7.25, DType::F64).save_npy(path);
-  EXPECT_EQ(read_file(path), npy("{'descr': '<f8', 'fortran_order': False, 'shape': (), }", std::string("\0\0\0\0\0\0\x1d\x40", 8)));
+  EXPECT_EQ(read_file(path),
+            npy("{'descr': '<f8', 'fortran_order': False, 'shape': (), }", std::string("\0\0\0\0\0\0\x1d\x40", 8)));
   std::filesystem::remove(path);
 }
 
@@ -144,9 +151,11 @@ TEST(Npy, EveryDTypeRoundTrips) {
 }
 
 TEST(Npy, ReadsOtherOrders) {
-  auto a = load(npy("{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }", std::string("\1\0\4\0\2\0\5\0\3\0\6\0", 12)));
+  auto a = load(
+      npy("{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }", std::string("\1\0\4\0\2\0\5\0\3\0\6\0", 12)));
   EXPECT_EQ(a.to_vector<int>(), (std::vector<int>{1, 2, 3, 4, 5, 6}));
-  auto b = load(npy("{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }", std::string("\0\0\0\1\xff\xff\xff\xfe", 8), 2));
+  auto b = load(
+      npy("{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }", std::string("\0\0\0\1\xff\xff\xff\xfe", 8), 2));
   EXPECT_EQ(b.to_vector<int>(), (std::vector<int>{1, -2}));
 }
 
@@ -159,10 +168,12 @@ TEST(Npy, BadFilesAreRefused) {
   EXPECT_THROW(load(npy(good, "abc")), UserError);
   EXPECT_THROW(load(npy(good, "abcde")), UserError);
   EXPECT_THROW(load(npy(good, "abcd").substr(0, 40)), UserError);
-  EXPECT_THROW(load(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }", "abcd")), UserError);
+  EXPECT_THROW(load(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }", "abcd")),
+               UserError);
   EXPECT_THROW(load(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "")), UserError);
   EXPECT_THROW(load(npy("{'descr': '<f4', 'shape': (1,), }", "abcd")), UserError);
-  EXPECT_THROW(load(npy("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "abcd")), UserError);
+  EXPECT_THROW(load(npy("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "abcd")),
+               UserError);
   EXPECT_THROW(load(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "abcd")), Unsupported);
   EXPECT_THROW(load(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd")), Unsupported);
   EXPECT_THROW(Array::load_npy(temporary("missing.npy")), DeviceError);

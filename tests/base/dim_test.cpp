@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max(), kMin = std::numeric_limits<std::int64_t>::min();
 
-template <class F> std::string message_of(F&& f) {
+template <class F>
+std::string message_of(F&& f) {
   try {
     f();
   } catch (const UserError& e) {
@@ -70,9 +71,12 @@ TEST(Dim, TextRoundTrips) {
 }
 
 TEST(Dim, BadTextIsRefused) {
-  EXPECT_EQ(message_of([] { Dim::parse("seq + "); }), "dim 'seq + ': got the end at character 7, expected a number, a symbol or '('");
-  EXPECT_EQ(message_of([] { Dim::parse("2 $ 3"); }), "dim '2 $ 3': got '$' at character 3, expected the end or an operator");
-  for (auto text : {"", "2x", "a b", "(a", "f(a, b)", "floor(a)", "min(a, b, c)", "9223372036854775808", "a ** b", "floor(a, 0)"})
+  EXPECT_EQ(message_of([] { Dim::parse("seq + "); }),
+            "dim 'seq + ': got the end at character 7, expected a number, a symbol or '('");
+  EXPECT_EQ(message_of([] { Dim::parse("2 $ 3"); }),
+            "dim '2 $ 3': got '$' at character 3, expected the end or an operator");
+  for (auto text :
+       {"", "2x", "a b", "(a", "f(a, b)", "floor(a)", "min(a, b, c)", "9223372036854775808", "a ** b", "floor(a, 0)"})
     EXPECT_THROW(Dim::parse(text), UserError) << text;
   EXPECT_THROW(Dim::parse(std::string(100000, '(')), UserError);
   EXPECT_THROW(Dim::parse(std::string(50000, '-') + "a"), UserError);
@@ -145,7 +149,9 @@ TEST(Shape, Broadcasts) {
   EXPECT_EQ(broadcast({s}, {s}), (Shape{s}));
   EXPECT_EQ(broadcast({0}, {1}), (Shape{0}));
   EXPECT_EQ(broadcast({}, {}), (Shape{}));
-  EXPECT_EQ(message_of([] { broadcast({2, 3}, {2, 4}); }),
+  EXPECT_EQ(message_of([] {
+              broadcast({2, 3}, {2, 4});
+            }),
             "shapes do not broadcast: got [2,3] and [2,4], where 3 meets 4 (axis 1 of the result)");
   EXPECT_THROW(broadcast({s}, {3}), UserError);
   EXPECT_THROW(broadcast({0}, {2}), UserError);

@@ -73,8 +73,10 @@ double value_of(std::uint16_t bits, int mantissa_bits, int bias) {
   return bits & 0x8000 ? -v : v;
 }
 
-// Every pattern decodes to its definition and comes back; the values between two neighbours go to the nearer, ties to even.
-template <class T> void check_every_pattern(int mantissa_bits, int bias) {
+// Every pattern decodes to its definition and comes back; the values between two neighbours go to the nearer, ties to
+// even.
+template <class T>
+void check_every_pattern(int mantissa_bits, int bias) {
   std::uint16_t infinity = std::uint16_t(0x7fff >> mantissa_bits << mantissa_bits);
   auto both = [](double v) {
     EXPECT_EQ(T(v).bits, T(float(v)).bits) << v;
@@ -95,7 +97,8 @@ template <class T> void check_every_pattern(int mantissa_bits, int bias) {
     ASSERT_EQ(both(v), i);
     if (i >= infinity) continue;
     // The neighbour of the largest number is where one more exponent would be.
-    double next = i + 1 == infinity ? std::ldexp(1.0, (infinity >> mantissa_bits) - bias) : value_of(std::uint16_t(i + 1), mantissa_bits, bias);
+    double next = i + 1 == infinity ? std::ldexp(1.0, (infinity >> mantissa_bits) - bias)
+                                    : value_of(std::uint16_t(i + 1), mantissa_bits, bias);
     double middle = (v + next) / 2;
     for (double sign : {1.0, -1.0}) {
       int s = sign < 0 ? 0x8000 : 0, even = i & 1 ? i + 1 : i;
@@ -112,7 +115,8 @@ TEST(BF16, EveryPatternAndEveryMidpoint) { check_every_pattern<bf16>(7, 127); }
 
 // numpy.float16 and, where one rounding decides, the correctly rounded bfloat16.
 TEST(F16, RoundsADoubleOnce) {
-  const double x[] = {INFINITY, -INFINITY, 3e9, -1.5, 2.7, 2049.0, 65519.99, 65520, 1e-8, 0x1p-25, 3.1e-8, -0.0, 1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-40};
+  const double x[] = {INFINITY, -INFINITY, 3e9,     -1.5,   2.7,  2049.0,      65519.99,
+                      65520,    1e-8,      0x1p-25, 3.1e-8, -0.0, 1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-40};
   const int want[] = {0x7c00, 0xfc00, 0x7c00, 0xbe00, 0x4166, 0x6800, 0x7bff, 0x7c00, 0, 0, 1, 0x8000, 0x3c00, 0x3c01};
   for (std::size_t i = 0; i < std::size(x); ++i) EXPECT_EQ(f16(x[i]).bits, want[i]) << x[i];
   EXPECT_EQ(bf16(1 + 0x1p-8).bits, 0x3f80);

@@ -28,7 +28,8 @@ class File : public ::testing::Test {
   fs::path folder_;
 };
 
-template <class E, class F> std::string message_of(F&& f) {
+template <class E, class F>
+std::string message_of(F&& f) {
   try {
     f();
   } catch (const E& e) {
@@ -60,7 +61,12 @@ TEST_F(File, RoundTrips) {
 
 TEST_F(File, AFailedWriteLeavesTheOldFileAndNothingElse) {
   write_file_atomic(path("a"), "old");
-  EXPECT_THROW(write_file_atomic(path("a"), [](FileWriter& f) { f.write("new"); throw UserError("stop"); }), UserError);
+  EXPECT_THROW(write_file_atomic(path("a"),
+                                 [](FileWriter& f) {
+                                   f.write("new");
+                                   throw UserError("stop");
+                                 }),
+               UserError);
   EXPECT_EQ(read_file(path("a")), "old");
   EXPECT_EQ(files(), 1);
 }
@@ -82,15 +88,20 @@ TEST_F(File, AFullDiskIsOneErrorAndLeavesNothing) {
 }
 
 TEST_F(File, ErrorsNameThePathAndTheReason) {
-  EXPECT_EQ(message_of<DeviceError>([&] { read_file(path("no")); }), "cannot open '" + path("no") + "': No such file or directory");
-  EXPECT_EQ(message_of<DeviceError>([&] { MappedFile::open(folder_.string()); }), "cannot read '" + folder_.string() + "': Is a directory");
+  EXPECT_EQ(message_of<DeviceError>([&] { read_file(path("no")); }),
+            "cannot open '" + path("no") + "': No such file or directory");
+  EXPECT_EQ(message_of<DeviceError>([&] { MappedFile::open(folder_.string()); }),
+            "cannot read '" + folder_.string() + "': Is a directory");
   EXPECT_EQ(message_of<DeviceError>([&] { write_file_atomic(path("no/a"), "x"); }),
             "cannot write '" + path("no/a") + "': No such file or directory");
-  EXPECT_EQ(message_of<UserError>([&] { write_file_atomic(folder_.string(), "x"); }), "cannot write '" + folder_.string() + "': it is a folder");
-  EXPECT_EQ(message_of<UserError>([&] { write_file_atomic("/dev/null", "x"); }), "cannot write '/dev/null': it is no regular file");
+  EXPECT_EQ(message_of<UserError>([&] { write_file_atomic(folder_.string(), "x"); }),
+            "cannot write '" + folder_.string() + "': it is a folder");
+  EXPECT_EQ(message_of<UserError>([&] { write_file_atomic("/dev/null", "x"); }),
+            "cannot write '/dev/null': it is no regular file");
   EXPECT_THROW(write_file_atomic("", "x"), UserError);
   write_file_atomic(path("a"), "12345");
-  EXPECT_EQ(message_of<UserError>([&] { read_file(path("a"), 4); }), "'" + path("a") + "' has 5 bytes, expected at most 4");
+  EXPECT_EQ(message_of<UserError>([&] { read_file(path("a"), 4); }),
+            "'" + path("a") + "' has 5 bytes, expected at most 4");
   ::mkfifo(path("pipe").c_str(), 0600);
   EXPECT_THROW(read_file(path("pipe")), DeviceError);
 }
