@@ -33,7 +33,7 @@ class Progress {
 
   std::FILE* out_;
   bool live_;
-  bool shown_ = false;     // a live line stands on the terminal
+  bool shown_ = false;  // a live line stands on the terminal
   Clock::time_point last_ = Clock::time_point::min();
 };
 

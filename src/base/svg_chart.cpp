@@ -84,7 +84,8 @@ std::vector<std::size_t> thinned(const ChartSeries& s, const Frame& frame) {
 
 std::string draw_series(const ChartSeries& s, const Frame& frame) {
   if (s.x.size() != s.y.size())
-    throw UserError(fmt::format("[chart] series \"{}\": got {} x and {} y, expected as many", s.label, s.x.size(), s.y.size()));
+    throw UserError(
+        fmt::format("[chart] series \"{}\": got {} x and {} y, expected as many", s.label, s.x.size(), s.y.size()));
   std::string path, dots;
   bool pen_down = false;
   for (std::size_t i : thinned(s, frame)) {
@@ -94,7 +95,8 @@ std::string draw_series(const ChartSeries& s, const Frame& frame) {
     }
     double px = frame.px(s.x[i]), py = frame.py(s.y[i]);
     path += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", px, py);
-    if (s.markers) dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" fill=\"{}\"/>\n", px, py, s.color);
+    if (s.markers)
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" fill=\"{}\"/>\n", px, py, s.color);
     pen_down = true;
   }
   if (path.empty()) return "";
@@ -107,8 +109,8 @@ std::string draw_series(const ChartSeries& s, const Frame& frame) {
 
 std::string text_at(double x, double y, std::string_view anchor, std::string_view color, std::string_view text,
                     std::string_view more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\"{}>{}</text>\n", x, y, anchor, color,
-                     more, escape(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\"{}>{}</text>\n", x, y, anchor,
+                     color, more, escape(text));
 }
 
 std::string draw_legend(const ChartPanel& panel, double top) {
@@ -146,7 +148,8 @@ std::string draw_panel(const ChartPanel& panel, const Frame& frame, bool is_last
                      kWidth - kRight, kMuted);
   for (const ChartSeries& s : panel.series) out += draw_series(s, frame);
   double middle = frame.top + kPanelHeight / 2;
-  out += text_at(18, middle, "middle", kInk, panel.y_label, fmt::format(" transform=\"rotate(-90 18 {:.1f})\"", middle));
+  out +=
+      text_at(18, middle, "middle", kInk, panel.y_label, fmt::format(" transform=\"rotate(-90 18 {:.1f})\"", middle));
   return out + draw_legend(panel, frame.top);
 }
 

@@ -5,7 +5,8 @@
 
 namespace rlx {
 
-/// Columns of numbers are set right, others left. A cell counts as a number by its first character: digit, sign or point.
+/// Columns of numbers are set right, others left. A cell counts as a number by its first character: digit, sign or
+/// point.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers) : headers_(std::move(headers)) {}

@@ -7,7 +7,10 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
   unsigned lead = byte(0), low = 0x80, high = 0xbf;
   if (at < text.size() && lead < 0x80) return 1;
-  std::size_t length = lead >= 0xc2 && lead <= 0xdf ? 2 : (lead & 0xf0) == 0xe0 ? 3 : lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
+  std::size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
+                       : (lead & 0xf0) == 0xe0        ? 3
+                       : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                      : 0;
   if (lead == 0xe0) low = 0xa0;   // shorter forms exist
   if (lead == 0xed) high = 0x9f;  // surrogates
   if (lead == 0xf0) low = 0x90;

@@ -24,7 +24,8 @@ Array to_array(const std::vector<std::int32_t>& tokens, std::int32_t vocab_size)
 std::vector<std::int32_t> load_tokens(const std::string& path, std::int32_t vocab_size) {
   Array array = Array::load_npy(path);
   if (array.shape().size() != 1 || (array.dtype() != DType::U16 && array.dtype() != DType::I32))
-    throw UserError(fmt::format("[data] {}: got {}, expected a list of u16 or i32 tokens", path, to_string(array.type())));
+    throw UserError(
+        fmt::format("[data] {}: got {}, expected a list of u16 or i32 tokens", path, to_string(array.type())));
   auto tokens = array.to_vector<std::int32_t>();
   for (std::int32_t token : tokens)
     if (token < 0 || token >= vocab_size)
@@ -47,7 +48,8 @@ std::string read_text(const std::string& path) {
 
 std::size_t split_text(std::string_view text, double validation_fraction) {
   if (!(validation_fraction > 0 && validation_fraction < 1))
-    throw UserError(fmt::format("[data] got validation fraction {}, expected one between 0 and 1", validation_fraction));
+    throw UserError(
+        fmt::format("[data] got validation fraction {}, expected one between 0 and 1", validation_fraction));
   // As whole bytes and with a little room, so that 0.03 of a text is not a byte short of it.
   auto limit = std::min<std::size_t>(std::size_t(double(text.size()) * validation_fraction + 1e-6), text.size());
   std::size_t target = text.size() - limit, at = target;
@@ -55,15 +57,17 @@ std::size_t split_text(std::string_view text, double validation_fraction) {
   if (!is_line_start) {
     std::size_t end = text.find('\n', target);
     if (end == std::string_view::npos || end + 1 == text.size())
-      end = target == 0 || text.size() < 2 ? std::string_view::npos : text.rfind('\n', std::min(target, text.size() - 2));
+      end =
+          target == 0 || text.size() < 2 ? std::string_view::npos : text.rfind('\n', std::min(target, text.size() - 2));
     if (end != std::string_view::npos)
       at = end + 1;
     else
       while (at > 0 && at < text.size() && (text[at] & 0xc0) == 0x80) --at;
   }
   if (at == 0 || at >= text.size())
-    throw UserError(fmt::format("[data] a text of {} bytes cannot be split: {} of it for validation leaves one part empty",
-                                text.size(), validation_fraction));
+    throw UserError(
+        fmt::format("[data] a text of {} bytes cannot be split: {} of it for validation leaves one part empty",
+                    text.size(), validation_fraction));
   return at;
 }
 
@@ -74,8 +78,9 @@ TextData prepare_data(const std::string& path, const DataOptions& options, const
   std::size_t split = split_text(text, options.validation_fraction);
   std::string_view train = std::string_view(text).substr(0, split), validation = std::string_view(text).substr(split);
 
-  TextData data{.tokenizer = options.tokenizer == "bpe" ? Tokenizer::train_bpe(train, {.vocab_size = options.vocab_size})
-                                                        : Tokenizer::bytes(),
+  TextData data{.tokenizer = options.tokenizer == "bpe"
+                                 ? Tokenizer::train_bpe(train, {.vocab_size = options.vocab_size})
+                                 : Tokenizer::bytes(),
                 .train = {},
                 .validation = {},
                 .train_bytes = std::int64_t(train.size()),
@@ -134,7 +139,8 @@ std::int64_t BatchSampler::start_of(std::int64_t index) {
     offset_ = std::int64_t(random.next_below(std::uint64_t(std::min(room, length_ - 1)) + 1));
     order_.resize(windows_);
     std::iota(order_.begin(), order_.end(), 0);
-    for (std::int64_t i = windows_ - 1; i > 0; --i) std::swap(order_[i], order_[random.next_below(std::uint64_t(i) + 1)]);
+    for (std::int64_t i = windows_ - 1; i > 0; --i)
+      std::swap(order_[i], order_[random.next_below(std::uint64_t(i) + 1)]);
     epoch_ = epoch;
   }
   return offset_ + order_[index % windows_] * length_;

@@ -10,13 +10,13 @@
 
 namespace rlx {
 
-/// The text of a file. Throws DeviceError where it cannot be read, UserError where it is empty, has a NUL byte or is not
-/// UTF-8; the message names the file and the offset.
+/// The text of a file. Throws DeviceError where it cannot be read, UserError where it is empty, has a NUL byte or is
+/// not UTF-8; the message names the file and the offset.
 std::string read_text(const std::string& path);
 
 /// The offset at which validation begins: the first line start that leaves at most `validation_fraction` of the text
-/// behind it. A text whose last lines are longer than that is split at the last line start, one without line ends between
-/// characters. Throws UserError where either part would be empty or the fraction is not in (0, 1).
+/// behind it. A text whose last lines are longer than that is split at the last line start, one without line ends
+/// between characters. Throws UserError where either part would be empty or the fraction is not in (0, 1).
 std::size_t split_text(std::string_view text, double validation_fraction);
 
 struct DataOptions {
@@ -28,7 +28,7 @@ struct DataOptions {
 /// A text as a model trains on it.
 struct TextData {
   Tokenizer tokenizer;
-  std::vector<std::int32_t> train, validation;     // tokens
+  std::vector<std::int32_t> train, validation;         // tokens
   std::int64_t train_bytes = 0, validation_bytes = 0;  // of text; training text comes first in the file
 };
 
@@ -38,8 +38,8 @@ TextData prepare_data(const std::string& path, const DataOptions& options, const
 /// What prepare_data kept; the text itself is not needed again.
 TextData load_data(const std::string& folder);
 
-/// Draws windows of `length + 1` tokens. Every epoch covers the tokens evenly: windows side by side from a random offset,
-/// in random order. What is drawn is a pure function of seed and index, so a run resumes from its step alone.
+/// Draws windows of `length + 1` tokens. Every epoch covers the tokens evenly: windows side by side from a random
+/// offset, in random order. What is drawn is a pure function of seed and index, so a run resumes from its step alone.
 class BatchSampler {
  public:
   /// The tokens must outlive the sampler. Throws UserError where there are fewer than `length + 1`.

@@ -136,8 +136,9 @@ Tokenizer Tokenizer::bytes() {
 Tokenizer::Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)), byte_ids_(256, -1) {
   const Vocabulary& v = vocabulary_;
   if (v.tokens.empty() || v.scores.size() != v.tokens.size() || v.types.size() != v.tokens.size())
-    throw UserError(fmt::format("[tokenizer] got {} tokens, {} scores and {} types, expected as many of each, 1 or more",
-                                v.tokens.size(), v.scores.size(), v.types.size()));
+    throw UserError(
+        fmt::format("[tokenizer] got {} tokens, {} scores and {} types, expected as many of each, 1 or more",
+                    v.tokens.size(), v.scores.size(), v.types.size()));
   for (std::int32_t id : {v.unknown_id, v.bos_id, v.eos_id, v.padding_id})
     if (id < 0 || id >= size())
       throw UserError(fmt::format("[tokenizer] got special token id {}, expected one below {}", id, size()));
@@ -153,14 +154,16 @@ Tokenizer::Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
         break;
       case TokenType::Byte: {
         int byte = byte_of(token);
-        if (byte < 0) throw UserError(fmt::format("[tokenizer] got byte token {} \"{}\", expected <0x00> … <0xFF>", id, token));
+        if (byte < 0)
+          throw UserError(fmt::format("[tokenizer] got byte token {} \"{}\", expected <0x00> … <0xFF>", id, token));
         texts_[id] = std::string(1, char(byte));
         byte_ids_[byte] = id;
         break;
       }
       case TokenType::Unknown:
       case TokenType::Control:
-      case TokenType::Unused: break;
+      case TokenType::Unused:
+        break;
       case TokenType::UserDefined:
         throw Unsupported(fmt::format("[tokenizer] user-defined tokens are not supported: token {} \"{}\"", id, token));
       default:

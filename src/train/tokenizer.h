@@ -32,8 +32,8 @@ struct BpeOptions {
 
 class Tokenizer {
  public:
-  /// Byte-pair pieces with byte fallback, no normalisation, all white space kept. Throws UserError where the text is not
-  /// UTF-8, has NUL bytes or is too short for so many pieces. `model` receives the SentencePiece model file.
+  /// Byte-pair pieces with byte fallback, no normalisation, all white space kept. Throws UserError where the text is
+  /// not UTF-8, has NUL bytes or is too short for so many pieces. `model` receives the SentencePiece model file.
   static Tokenizer train_bpe(std::string_view text, const BpeOptions& options = {}, std::string* model = nullptr);
   /// One token a byte: 256, three specials, and the space as a piece, which llama.cpp needs.
   static Tokenizer bytes();

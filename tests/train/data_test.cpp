@@ -94,7 +94,8 @@ TEST_F(DataFiles, TheTokenizerSeesTheTrainingPartOnly) {
   auto vocabulary = [&](const std::string& end) {
     return prepare_data(file(common + end), {.vocab_size = 300}, folder_).tokenizer.vocabulary();
   };
-  EXPECT_EQ(vocabulary("zebra zebra zebra zebra zebra zebra zebra zebra\n"), vocabulary("dragon dragon dragon dragon dragon dragon dragon\n"));
+  EXPECT_EQ(vocabulary("zebra zebra zebra zebra zebra zebra zebra zebra\n"),
+            vocabulary("dragon dragon dragon dragon dragon dragon dragon\n"));
 }
 
 TEST_F(DataFiles, BrokenTokenFilesAreNamed) {

@@ -160,7 +160,8 @@ TEST(Tokenizer, SavesAndLoads) {
   std::filesystem::remove(path);
 }
 
-template <class E, class F> std::string message_of(F&& f) {
+template <class E, class F>
+std::string message_of(F&& f) {
   try {
     f();
   } catch (const E& error) {
@@ -203,7 +204,8 @@ TEST(TokenizerErrors, FilesThatAreNot) {
   EXPECT_NE(load("{").find(path + ": not a tokenizer file"), std::string::npos);
   EXPECT_NE(load("{}").find("not a tokenizer file"), std::string::npos);
   EXPECT_NE(load(R"({"format": "other", "version": 1})").find("not a version 1 tokenizer file"), std::string::npos);
-  EXPECT_NE(message_of<UserError>([&] { (void)Tokenizer::bytes().text_of(260); }).find("token id 260"), std::string::npos);
+  EXPECT_NE(message_of<UserError>([&] { (void)Tokenizer::bytes().text_of(260); }).find("token id 260"),
+            std::string::npos);
   std::filesystem::remove(path);
   EXPECT_NE(message_of<Error>([&] { Tokenizer::load(path); }).find(path), std::string::npos);
 }
