@@ -23,6 +23,8 @@ template <class T> Array eval_formula(T (*formula)(const T*), const EvalArgs& ar
   for_each_coords(args.shape, [&](const Coords& at, std::int64_t i) {
     for (std::size_t k = 0; k < in.size(); ++k) operands[k] = values[k][std::size_t(offset_of(at, in[k].shape()))];
     result[std::size_t(i)] = formula(operands);
+    if constexpr (std::integral<T>)
+      if (args.dtype == DType::Bool && args.op.dtypes == DTypes::Int) result[std::size_t(i)] &= 1;  // a bool is one bit
   });
   return out.cast(args.dtype);
 }
