@@ -260,6 +260,8 @@ Node copy_node(Node node, Graph& to, Nodes inputs) {
   if (node.is(input_op)) out = to.input(node.name(), node.type());
   else if (node.is(param_op)) out = to.param(node.name(), node.type());
   else if (node.is(constant_op)) out = to.constant(node.attrs<ConstantAttrs>().value, node.name());
+  else if (std::ranges::equal(inputs, node.inputs(), {}, &Node::type, &Node::type))  // the type is known
+    out = to.data().intern({&node.op(), std::move(inputs), node.attrs(), node.type(), {}, {}});
   else out = to.make(node.op(), std::move(inputs), node.attrs());
   to.set_origin(std::move(saved));
   to.inherit(out, node);

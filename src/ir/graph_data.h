@@ -22,6 +22,8 @@ class GraphData : public std::enable_shared_from_this<GraphData> {
   Node make(const OpDef& op, Nodes inputs, Attrs attrs);
   Node leaf(const OpDef& op, std::string name, Type type);
   Node constant(Array value, std::string name);
+  /// Adds a node whose type is known, or gives an equal one with these origins added.
+  Node intern(NodeData data);
 
   Graph::Mode mode;
   std::deque<NodeData> nodes;  // a deque: references stay valid
@@ -31,7 +33,6 @@ class GraphData : public std::enable_shared_from_this<GraphData> {
 
  private:
   Node add(NodeData data);
-  Node intern(NodeData data);
   std::unordered_map<std::string, int> interned_;
   std::unordered_map<std::string, int> leaves_;
   friend class Graph;
