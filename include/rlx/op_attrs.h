@@ -62,6 +62,19 @@ struct IotaAttrs {
   RLX_FIELDS(f("shape", self.shape), f("axis", self.axis), f("dtype", self.dtype))
 };
 
+// ---- Index
+
+/// What a scatter does where it writes.
+enum class ScatterMode : std::uint8_t { Set, Add };
+std::span<const std::string_view> enum_names(ScatterMode);
+struct ScatterAttrs {
+  int axis = 0;
+  ScatterMode mode = ScatterMode::Set;
+  RLX_FIELDS(f("axis", self.axis), f("mode", self.mode))
+};
+
+// ---- Composites
+
 /// The functions whose derivative `activation_backward` knows.
 enum class Activation : std::uint8_t {
   Relu, Sigmoid, Tanh, Silu, Gelu, GeluTanh, Exp, Log, Sqrt, Rsqrt, Neg, Abs, Sin, Cos, Tan, Atan, Round, Floor, Ceil

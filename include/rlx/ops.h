@@ -165,14 +165,36 @@ Node logaddexp(Node a, Node b);
 Node where(Node condition, Node a, Node b);
 /// The input as another dtype. Into integers it rounds towards 0 and saturates, NaN gives 0.
 Node cast(Node x, DType dtype);
-/// The sum over `axes`.
+/// dy times the derivative of the activation `kind` at x.
+Node activation_backward(Node x, Node dy, Activation kind);
+/// The sum over `axes`, accumulated in f64; of integers it wraps.
 Node sum(Node x, Axes axes, bool keepdims = false);
+/// The largest over `axes`; NaN wins, none gives -inf or the least integer. Equal ones share the gradient.
+Node max(Node x, Axes axes, bool keepdims = false);
+/// The mean over `axes` of a float (cast integers first); of nothing it is NaN.
+Node mean(Node x, Axes axes, bool keepdims = false);
 /// The same elements in another shape.
 Node reshape(Node x, Shape shape);
 /// Repeats axes of size 1, and new leading ones.
 Node expand(Node x, Shape shape);
-/// dy times the derivative of the activation `kind` at x.
-Node activation_backward(Node x, Node dy, Activation kind);
+/// The axes in another order: axis d of the result is axis perm[d] of x.
+Node transpose(Node x, Axes perm);
+/// Of each axis `sizes` elements: the one at `starts` and every `steps`-th from there, backwards where negative.
+Node slice(Node x, Shape starts, Shape sizes, Extents steps);
+/// `low` elements of `value` before each axis and `high` after it.
+Node pad(Node x, Shape low, Shape high, double value = 0);
+/// Tensors of one dtype one after the other along an axis.
+Node concat(Nodes xs, int axis);
+/// The elements along `axes` in reverse order.
+Node flip(Node x, Axes axes);
+/// Each element's position along an axis: 0, 1, 2 …
+Node iota(Graph graph, Shape shape, int axis, DType dtype = DType::I64);
+/// The slices of x at `indices` along an axis, which the axes of `indices` replace. Negative indices count from the end.
+Node gather(Node x, Node indices, int axis);
+/// x with the slices at `indices` along an axis set to `updates` (the last of equal indices stays) or added to, in order.
+Node scatter(Node x, Node indices, Node updates, int axis, ScatterMode mode);
+/// The size of an axis, an i64.
+Node size(Node x, int axis);
 
 namespace ops {  // the rows: n.is(ops::matmul)
 extern const OpDef neg;
@@ -254,10 +276,21 @@ extern const OpDef erfc;
 extern const OpDef logaddexp;
 extern const OpDef where;
 extern const OpDef cast;
+extern const OpDef activation_backward;
 extern const OpDef sum;
+extern const OpDef max;
+extern const OpDef mean;
 extern const OpDef reshape;
 extern const OpDef expand;
-extern const OpDef activation_backward;
+extern const OpDef transpose;
+extern const OpDef slice;
+extern const OpDef pad;
+extern const OpDef concat;
+extern const OpDef flip;
+extern const OpDef iota;
+extern const OpDef gather;
+extern const OpDef scatter;
+extern const OpDef size;
 }  // namespace ops
 
 inline Node operator-(Node x) { return neg(x); }

@@ -13,7 +13,7 @@ constinit const OpDef param_op = {
     .name = "param", .attrs = &kAttrsInfo<LeafAttrs>, .doc = "A value set once and kept by the compiled graph."};
 constinit const OpDef constant_op = {
     .name = "constant", .attrs = &kAttrsInfo<ConstantAttrs>, .doc = "Bytes in the graph."};
-constinit const OpDef any_op = {.name = "any", .doc = "Stands for any node in a pattern."};
+constinit const OpDef any_op = {.name = "anything", .doc = "Stands for any node in a pattern."};
 
 // ---------------------------------------------------------------------------------------------- Node
 

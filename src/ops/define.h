@@ -11,6 +11,9 @@ namespace rlx {
 #define DEFAULT(...)  // the definition has it
 #include "ops/ops.def"
 
+/// A node without inputs.
+inline Node make(const OpDef& op, Graph graph, Attrs attrs) { return graph.make(op, {}, std::move(attrs)); }
+
 namespace ops {
 #define OP(kind, name, ...) extern const OpDef name;
 #include "ops/ops.def"

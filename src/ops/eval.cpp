@@ -62,7 +62,9 @@ template <class T> Array eval_fold(T (*combine)(const T*), const EvalArgs& args)
   return out.reshaped(args.shape).cast(args.dtype);
 }
 
-Array eval_reduce(const EvalArgs& args) {
+}  // namespace
+
+Array evaluate_fold(const EvalArgs& args) {
   auto& f = args.op.formula;
   switch (wide(args.in[0].dtype())) {
     case DType::I64: if (f.i64) return eval_fold<std::int64_t>(f.i64, args); break;
@@ -71,6 +73,8 @@ Array eval_reduce(const EvalArgs& args) {
   }
   throw InternalError(fmt::format("[{}] has no formula for {}", args.op.name, to_string(args.in[0].dtype())));
 }
+
+namespace {
 
 // Moves the elements of one input, whatever their dtype.
 Array eval_movement(const EvalArgs& args) {
@@ -105,7 +109,7 @@ Array evaluate_op(const EvalArgs& args) {
   if (op.eval) return op.eval(args);
   switch (op.kind) {
     case Kind::Elementwise: return eval_elementwise(args);
-    case Kind::Reduce: return eval_reduce(args);
+    case Kind::Reduce: return evaluate_fold(args);
     case Kind::Movement: return eval_movement(args);
     case Kind::Composite: return eval_body(args);
     default: throw InternalError(fmt::format("[{}] has no value", op.name));

@@ -13,6 +13,8 @@ using Feeds = std::unordered_map<std::string, Array>;
 Array evaluate_node(Node node, std::span<const Array> in, const Bindings& symbols);
 /// The same of an op without a node, for constant folding and tests.
 Array evaluate_op(const EvalArgs& args);
+/// The reference of a reduction: its formula folded over the elements in their order.
+Array evaluate_fold(const EvalArgs& args);
 /// The values of `nodes`. Feeds hold inputs and params by name; symbols are bound from their shapes.
 std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds);
 inline Array evaluate(Node node, const Feeds& feeds) { return evaluate(std::span(&node, 1), feeds)[0]; }
