@@ -1,6 +1,7 @@
 // From a graph to native code, and running it.
 #pragma once
 #include <map>
+#include <set>
 
 #include "rlx/graph.h"
 
@@ -25,7 +26,7 @@ struct Update {
 
 struct CompileOptions {
   std::string name = "graph";      // what errors and traces call it
-  std::vector<Update> updates;
+  std::vector<Update> updates = {};
   bool strict_rounding = false;    // f16 and bf16 chains round after each op, not only where a value is stored
 };
 
@@ -65,6 +66,7 @@ class CompiledGraph {
   Graph source_;
   CompileOptions options_;
   std::unique_ptr<Executable> executable_;
+  std::set<std::string, std::less<>> params_set_;
 };
 
 /// Compiles for one device.
