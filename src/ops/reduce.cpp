@@ -47,7 +47,8 @@ constexpr OpDef sum_rules = {
 // Those of x that are the result share its cotangent.
 static Node extreme_grad(Node x, Node y, Node dy, const Attrs& attrs) {
   Node hit = x == stretch(y, x, attrs);
-  Node hits = sum(cast(hit, x.dtype()), attrs.as<ReduceAttrs>().axes, false);
+  auto& a = attrs.as<ReduceAttrs>();
+  Node hits = sum(cast(hit, x.dtype()), a.axes, a.keepdims);
   return where(hit, stretch(dy / hits, x, attrs), 0);
 }
 

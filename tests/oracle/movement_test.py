@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rlx_op import DTYPES, NUMBERS, RlxError, covers, decode, encode, evaluate, random_values, rng_of
+from rlx_op import DTYPES, NUMBERS, RlxError, covers, evaluate, random_values, rng_of
 
 ALL = [*DTYPES]
 
@@ -15,7 +15,7 @@ def values(dtype, shape):
 
 
 def same(got, expected):
-    expected = np.ascontiguousarray(expected)
+    expected = np.asarray(expected)
     assert got.dtype == expected.dtype and got.shape == expected.shape, (got.dtype, got.shape, expected.dtype, expected.shape)
     assert got.tobytes() == expected.tobytes(), f"{got} {expected}"
 
