@@ -33,7 +33,7 @@ class Dim {
   std::int64_t evaluate(const Bindings& symbols) const;
   void collect_symbols(std::vector<std::string>& into) const;
   /// Solves `this == value` for the one unbound symbol and binds it. False where that is not possible: no or several
-  /// unbound symbols, not linear in it, or not whole.
+  /// unbound symbols, not linear in it, or the solution is not whole or negative.
   bool solve(std::int64_t value, Bindings& symbols) const;
   std::string text() const;
 

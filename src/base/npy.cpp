@@ -172,6 +172,11 @@ Array Array::load_npy(const std::string& path) {
   } else if (wanted) {
     std::memcpy(out.bytes(), data.data(), wanted);
   }
+  if (header.dtype == DType::Bool)
+    for (std::size_t i = 0; i < wanted; ++i)
+      if (out.bytes()[i] > std::byte(1))
+        throw UserError(
+            fmt::format("npy '{}': element {} of a bool array is {}, expected 0 or 1", path, i, int(out.bytes()[i])));
   auto width = header.dtype == DType::C64 ? 4 : size_of(header.dtype);
   if (header.is_big_endian) swap_bytes(out.bytes(), wanted, width);
   return out;

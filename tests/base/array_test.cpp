@@ -176,6 +176,7 @@ TEST(Npy, BadFilesAreRefused) {
                UserError);
   EXPECT_THROW(load(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "abcd")), Unsupported);
   EXPECT_THROW(load(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd")), Unsupported);
+  EXPECT_THROW(load(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", "\1\2")), UserError);
   EXPECT_THROW(Array::load_npy(temporary("missing.npy")), DeviceError);
 }
 
