@@ -19,4 +19,10 @@ Node jvp(Node y, const Nodes& wrt, const Nodes& tangents);
 /// Adds the Hessian of the scalar `y` times `v`: one node for each of `wrt`.
 Nodes hvp(Node y, const Nodes& wrt, const Nodes& v);
 
+// ---------------------------------------------------------------------------------------------- passes
+
+/// Expands the backward composites (activation_backward, relu_backward and the three of batch-norm inference) into
+/// primitives and leaves every other node, name and origin alone. Gives the same graph where there are none.
+Graph lower_backward_ops(const Graph& graph);
+
 }  // namespace rlx

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/env.h"
 #include "rlx/base.h"
 
 namespace rlx {
@@ -212,6 +213,13 @@ void set_num_threads(int n) {
 }
 
 int default_num_threads() {
+  if (std::string text = env("RLX_NUM_THREADS"); !text.empty()) {
+    int asked = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), asked);
+    if (error != std::errc() || end != text.data() + text.size() || asked < 1)
+      throw UserError("RLX_NUM_THREADS: got \"" + text + "\", expected a whole number from 1");
+    return asked;
+  }
   int n = affinity_cores();
   if (auto quota = detail::cgroup_cores("")) n = std::min(n, *quota);
   return n;

@@ -13,8 +13,8 @@ int num_threads();
 /// Bounds every pool of the process that RLX uses (oneDNN is only ever called on one thread of ours). Waits for running
 /// work of other threads; throws UserError for n < 1 and when called from inside a parallel_for.
 void set_num_threads(int n);
-/// The smaller of the affinity mask and the cgroup CPU quota (v1 or v2, the tightest of the group and its parents), at
-/// least 1.
+/// RLX_NUM_THREADS, or the smaller of the affinity mask and the cgroup CPU quota (v1 or v2, the tightest of the group and
+/// its parents), at least 1. Throws UserError where the variable is not a whole number from 1.
 int default_num_threads();
 
 namespace detail {
