@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops/eval.h"
+#include "rlx/session.h"
 #include "rlx/transform.h"
 
 using namespace rlx;
@@ -44,7 +45,11 @@ std::vector<Array> run(const Graph& built, const Feeds& feeds, const std::string
   Graph graph = Graph::parse(text);
   if (graph.text() != text) throw InternalError("evaluate: the text does not round-trip:\n" + text);
   if (device == "interpreter") return evaluate(graph.outputs(), feeds);
-  throw Unsupported("evaluate: there is no device \"" + device + "\"");
+  auto compiled = Session(Device{device}).compile(graph);
+  ArrayMap inputs;
+  for (auto& n : graph.inputs()) inputs[n.name()] = feeds.at(n.name());
+  for (auto& n : graph.params()) compiled.set_param(n.name(), feeds.at(n.name()));
+  return compiled.run(inputs);
 }
 
 // Each size but 1 becomes a symbol of its own.
