@@ -344,6 +344,36 @@ case("attention", attend(has_lengths=True), q, k, k, lengths, has_lengths=True)
 case("attention", attend("causal", has_lengths=True), q, k, k, lengths, mask="causal", has_lengths=True)
 case("attention", attend("custom", has_lengths=True), q, k, k, mask, lengths, mask="custom", has_lengths=True)
 
+# ---- pools: PyTorch pads both ends alike, so unequal padding is put on with pad_both
+POOLS = [  # input, kernel, strides, padding, dilation, ceil_mode
+    ((2, 3, 9), [3], [2], [1], [1], False), ((1, 2, 10), [3], [3], [0], [2], True), ((1, 2, 7, 8), [2, 3], [2, 2], [1, 1], [1, 1], False),
+    ((1, 2, 7, 8), [3, 2], [2, 3], [0, 1], [1, 1], True), ((1, 1, 5, 6, 4), [2, 3, 2], [2, 1, 2], [1, 0, 0], [1, 1, 1], False),
+    ((1, 2, 6, 7), [2, 2], [1, 2], [0, 0], [2, 3], False)]
+for x, kernel, strides, padding, dilation, ceil_mode in POOLS:
+    rank = len(kernel)
+    attrs = {"kernel": kernel, "strides": strides, "low": padding, "high": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    f = [F.max_pool1d, F.max_pool2d, F.max_pool3d][rank - 1]
+    flags = {"kernel_size": kernel, "stride": strides, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    case("max_pool", lambda x, f=f, flags=flags: f(x, **flags), shape(*x), **attrs)
+    case("max_pool_indices", lambda x, f=f, flags=flags: f(x, **flags, return_indices=True)[1], shape(*x), **attrs)
+    if max(dilation) > 1:
+        continue
+    f = [F.avg_pool1d, F.avg_pool2d, F.avg_pool3d][rank - 1]
+    flags = {"kernel_size": kernel, "stride": strides, "padding": padding, "ceil_mode": ceil_mode}
+    for with_pad in [False, True]:
+        def average(x, f=f, flags=flags, with_pad=with_pad):
+            return f(x, **flags, count_include_pad=with_pad)
+        case("avg_pool", average, shape(*x), **attrs, count_include_pad=with_pad)
+
+        def backward(dy, x=x, average=average):
+            at = torch.zeros(x, dtype=dy.dtype, requires_grad=True)
+            return torch.autograd.grad(average(at), at, dy, create_graph=True)[0]
+        case("avg_pool_backward", backward, shape(*average(torch.zeros(x)).shape), shape=list(x), **attrs, count_include_pad=with_pad)
+case("max_pool", lambda x: F.max_pool2d(F.pad(x, (0, 1, 1, 0), value=-torch.inf), (2, 2), (1, 2)), shape(1, 2, 4, 5), kernel=[2, 2],
+     strides=[1, 2], low=[1, 0], high=[0, 1])
+case("avg_pool", lambda x: F.avg_pool1d(F.pad(x, (0, 1)), 2, 2), shape(1, 2, 5), kernel=[2], strides=[2], low=[0], high=[1],
+     count_include_pad=True)
+
 
 def main():
     manifest, arrays = [], {}
