@@ -1,0 +1,56 @@
+// Keeps oneDNN's OpenMP at one thread, and gives each thread scratch memory.
+#include "backends/cpu/onednn.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace rlx::cpu {
+namespace {
+
+/// OpenMP's functions as oneDNN has loaded them; absent in a build of it with another runtime.
+struct OpenMp {
+  int (*max_threads)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  void (*set_threads)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+};
+
+const OpenMp& openmp() {
+  static const OpenMp functions;
+  return functions;
+}
+
+struct Scratch {
+  void* data = nullptr;
+  std::size_t size = 0;
+  ~Scratch() { std::free(data); }
+};
+
+}  // namespace
+
+OneThread::OneThread() {
+  auto& omp = openmp();
+  if (!omp.max_threads || !omp.set_threads) return;
+  before_ = omp.max_threads();
+  if (before_ != 1) omp.set_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ != 1) openmp().set_threads(before_);
+}
+
+void* thread_scratch(int slot, std::size_t bytes) {
+  thread_local Scratch slots[kScratchSlots];
+  Scratch& s = slots[slot];
+  if (s.size < bytes) {
+    std::size_t size = (bytes + 4095) / 4096 * 4096;
+    std::free(s.data);
+    s.size = 0;
+    s.data = std::aligned_alloc(64, size);
+    if (!s.data) throw std::bad_alloc();
+    s.size = size;
+  }
+  return s.data;
+}
+
+}  // namespace rlx::cpu
