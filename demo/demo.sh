@@ -50,7 +50,7 @@ jq -n --slurpfile inspect $out/inspect.json --slurpfile eval $out/eval.json --sl
   --argjson gguf_bytes "$(wc -c <$out/model.gguf)" --argjson train_speed "$(jq -s "$speed" $out/run/metrics.jsonl)" \
   --argjson gzip "$gzip" --argjson xz "$xz" --argjson bzip2 "$bzip2" \
   --argjson xz_primed "$xz_primed" --argjson bzip2_primed "$bzip2_primed" '$inspect[0].params as $params | {
-    params: $params, f32_bytes: ($params * 4), gguf_bytes: $gguf_bytes, bits_per_weight: ($gguf_bytes * 8 / $params),
+    params: $params, f32_bytes: ($params * 4), gguf_bytes: $gguf_bytes, bits_per_weight: $inspect[0].bits_per_weight,
     val_bits_per_byte: $eval[0].bits_per_byte,
     gzip_bits_per_byte: $gzip, xz_bits_per_byte: $xz, bzip2_bits_per_byte: $bzip2,
     xz_primed_bits_per_byte: $xz_primed, bzip2_primed_bits_per_byte: $bzip2_primed,
@@ -66,7 +66,7 @@ echo "Ternary language model, trained for $minutes minutes on $(nproc) cores"
 row "parameters" "$(value params)"
 row "size as f32, bytes" "$(value f32_bytes)"
 row "size as GGUF, bytes" "$(value gguf_bytes)"
-row "bits per weight, whole file" "$(printf %.2f "$(value bits_per_weight)")"
+row "bits per weight, all tensors" "$(printf %.2f "$(value bits_per_weight)")"
 row "training, tokens/s" "$(printf %.0f "$(value train_tokens_per_s)")"
 row "generation, tokens/s" "$(printf %.0f "$(value generate_tokens_per_s)")"
 echo
