@@ -73,6 +73,59 @@ struct ScatterAttrs {
   RLX_FIELDS(f("axis", self.axis), f("mode", self.mode))
 };
 
+struct SortAttrs {
+  int axis = -1;
+  bool descending = false;
+  RLX_FIELDS(f("axis", self.axis), f("descending", self.descending))
+};
+struct OneHotAttrs {
+  Dim depth = 0;
+  DType dtype = DType::F32;
+  RLX_FIELDS(f("depth", self.depth), f("dtype", self.dtype))
+};
+
+// ---- Random
+
+struct UniformAttrs {
+  Shape shape;
+  double low = 0, high = 1;
+  DType dtype = DType::F32;
+  std::int64_t stream = 0;
+  RLX_FIELDS(f("shape", self.shape), f("low", self.low), f("high", self.high), f("dtype", self.dtype), f("stream", self.stream))
+};
+struct NormalAttrs {
+  Shape shape;
+  double mean = 0, std = 1;
+  DType dtype = DType::F32;
+  std::int64_t stream = 0;
+  RLX_FIELDS(f("shape", self.shape), f("mean", self.mean), f("std", self.std), f("dtype", self.dtype), f("stream", self.stream))
+};
+struct BernoulliAttrs {
+  Shape shape;
+  double p = 0.5;
+  std::int64_t stream = 0;
+  RLX_FIELDS(f("shape", self.shape), f("p", self.p), f("stream", self.stream))
+};
+
+// ---- Pools
+
+/// One entry an axis after N and C. Empty strides and dilation stand for ones, empty low and high (padding) for zeros.
+/// In ceil_mode a last window may reach past the end, but not start there.
+struct PoolAttrs {
+  Extents kernel, strides, low, high, dilation;
+  bool ceil_mode = false;
+  bool count_include_pad = false;  // of avg_pool: the divisor counts padding, though not what lies past it
+  RLX_FIELDS(f("kernel", self.kernel), f("strides", self.strides), f("low", self.low), f("high", self.high),
+             f("dilation", self.dilation), f("ceil_mode", self.ceil_mode), f("count_include_pad", self.count_include_pad))
+};
+struct AvgPoolBackwardAttrs {
+  Shape shape;  // of avg_pool's input
+  Extents kernel, strides, low, high, dilation;
+  bool ceil_mode = false, count_include_pad = false;
+  RLX_FIELDS(f("shape", self.shape), f("kernel", self.kernel), f("strides", self.strides), f("low", self.low), f("high", self.high),
+             f("dilation", self.dilation), f("ceil_mode", self.ceil_mode), f("count_include_pad", self.count_include_pad))
+};
+
 // ---- Composites
 
 /// The functions whose derivative `activation_backward` knows.

@@ -136,7 +136,7 @@ constexpr const char* missing_column(const OpDef& op) {
   if (op.kind == Kind::Composite) return op.body ? nullptr : "body";
   if (!op.grad) return "grad";
   if (op.kind == Kind::Elementwise) return op.formula.f64 || op.formula.i64 ? nullptr : "formula";
-  if (op.kind == Kind::Reduce) return op.formula.f64 || op.eval ? nullptr : "formula or eval";
+  if (op.kind == Kind::Reduce) return op.formula.f64 || op.formula.i64 || op.eval ? nullptr : "formula or eval";
   if (!op.infer) return "infer";
   if (op.kind == Kind::Movement) return op.source || op.eval ? nullptr : "source or eval";
   return op.eval ? nullptr : "eval";

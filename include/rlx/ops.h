@@ -171,6 +171,22 @@ Node activation_backward(Node x, Node dy, Activation kind);
 Node sum(Node x, Axes axes, bool keepdims = false);
 /// The largest over `axes`; NaN wins, none gives -inf or the least integer. Equal ones share the gradient.
 Node max(Node x, Axes axes, bool keepdims = false);
+/// The smallest over `axes`; NaN wins, none gives inf or the greatest integer. Equal ones share the gradient.
+Node min(Node x, Axes axes, bool keepdims = false);
+/// The product over `axes`, accumulated in f64; of integers it wraps.
+Node prod(Node x, Axes axes, bool keepdims = false);
+/// Whether one over `axes` of bools or integers is not 0; of none false.
+Node any(Node x, Axes axes, bool keepdims = false);
+/// Whether no one over `axes` of bools or integers is 0; of none true.
+Node all(Node x, Axes axes, bool keepdims = false);
+/// Where along an axis the largest is, an i64: the first of equal ones; NaN counts as the largest.
+Node argmax(Node x, int axis, bool keepdims = false);
+/// Where along an axis the smallest is, an i64: the first of equal ones; NaN counts as the smallest.
+Node argmin(Node x, int axis, bool keepdims = false);
+/// The sums of the elements up to each one along an axis, without itself if `exclusive`, from the end if `reverse`.
+Node cumsum(Node x, int axis, bool exclusive = false, bool reverse = false);
+/// The products of the elements up to each one along an axis. Its gradient divides by nothing and takes size² memory along the axis.
+Node cumprod(Node x, int axis, bool exclusive = false, bool reverse = false);
 /// The mean over `axes` of a float (cast integers first); of nothing it is NaN.
 Node mean(Node x, Axes axes, bool keepdims = false);
 /// The same elements in another shape.
@@ -193,8 +209,54 @@ Node iota(Graph graph, Shape shape, int axis, DType dtype = DType::I64);
 Node gather(Node x, Node indices, int axis);
 /// x with the slices at `indices` along an axis set to `updates` (the last of equal indices stays) or added to, in order.
 Node scatter(Node x, Node indices, Node updates, int axis, ScatterMode mode);
+/// One element for each index: x[…, indices[…, i, …], …], where the other coordinates are the index's own.
+Node gather_elements(Node x, Node indices, int axis);
+/// x with one element for each index set to that of `updates` or added to, in order. What of `updates` lies outside the shape of `indices` is not read.
+Node scatter_elements(Node x, Node indices, Node updates, int axis, ScatterMode mode);
+/// The places, as i64, of the elements along an axis in sorted order; equal ones keep their order, NaN counts as the largest.
+Node argsort(Node x, int axis = -1, bool descending = false);
+/// The elements along an axis in sorted order; NaN counts as the largest.
+Node sort(Node x, int axis = -1, bool descending = false);
+/// A new last axis of `depth`, 1 at the index and 0 elsewhere.
+Node one_hot(Node indices, Dim depth, DType dtype = DType::F32);
 /// The size of an axis, an i64.
 Node size(Node x, int axis);
+/// Even in [low, high), by steps of (high - low) / 2^24; rounding may reach `high` where they are not 0 and 1 or the dtype has 16 bits.
+Node random_uniform(Node seed, Shape shape, double low = 0, double high = 1, DType dtype = DType::F32);
+/// Normal numbers of that mean and standard deviation, by Box and Muller's method.
+Node random_normal(Node seed, Shape shape, double mean = 0, double std = 1, DType dtype = DType::F32);
+/// True with probability p, to 2^-24.
+Node random_bernoulli(Node seed, Shape shape, double p);
+/// The largest of each window; NaN wins. The first of equal ones gets the gradient.
+Node max_pool(Node x, PoolAttrs pool);
+/// Where the largest of each window is: its first place in the flattened axes after N and C, an i64.
+Node max_pool_indices(Node x, PoolAttrs pool);
+/// The mean of each window of floats, over the elements inside x, or with the padding where count_include_pad.
+Node avg_pool(Node x, PoolAttrs pool);
+/// The cotangent of avg_pool's input of that shape.
+Node avg_pool_backward(Node dy, Shape shape, PoolAttrs pool);
+/// A tensor of one value.
+Node full(Graph graph, double value, Type type);
+/// A tensor of one value, of x's dtype and shape.
+Node full_like(Node x, double value);
+/// x with its last two axes exchanged.
+Node swap_last(Node x);
+/// x without these axes of size 1.
+Node squeeze(Node x, Axes axes);
+/// x with new axes of size 1, which are `axes` of the result.
+Node unsqueeze(Node x, Axes axes);
+/// x[start:stop:step] along an axis, as NumPy takes it: negative numbers count from the end, what lies outside is cut off; INT64_MIN and INT64_MAX reach the ends. On a symbolic axis a negative number must lie inside.
+Node slice_axis(Node x, int axis, Dim start, Dim stop, std::int64_t step = 1);
+/// The parts of an axis of these sizes.
+Nodes split(Node x, int axis, Shape sizes);
+/// Tensors of one type along a new axis.
+Node stack(Nodes xs, int axis);
+/// The k largest or smallest along an axis, sorted, and their places: {values, indices}. The first of equal ones comes first.
+Nodes top_k(Node x, Dim k, int axis = -1, bool largest = true);
+/// The slices of x at the coordinates in the last axis of `indices`; the first `batch_dims` axes of both go together.
+Node gather_nd(Node x, Node indices, int batch_dims = 0);
+/// x with the slices at the coordinates in the last axis of `indices` set or added to.
+Node scatter_nd(Node x, Node indices, Node updates, ScatterMode mode);
 
 namespace ops {  // the rows: n.is(ops::matmul)
 extern const OpDef neg;
@@ -279,6 +341,14 @@ extern const OpDef cast;
 extern const OpDef activation_backward;
 extern const OpDef sum;
 extern const OpDef max;
+extern const OpDef min;
+extern const OpDef prod;
+extern const OpDef any;
+extern const OpDef all;
+extern const OpDef argmax;
+extern const OpDef argmin;
+extern const OpDef cumsum;
+extern const OpDef cumprod;
 extern const OpDef mean;
 extern const OpDef reshape;
 extern const OpDef expand;
@@ -290,7 +360,19 @@ extern const OpDef flip;
 extern const OpDef iota;
 extern const OpDef gather;
 extern const OpDef scatter;
+extern const OpDef gather_elements;
+extern const OpDef scatter_elements;
+extern const OpDef argsort;
+extern const OpDef sort;
+extern const OpDef one_hot;
 extern const OpDef size;
+extern const OpDef random_uniform;
+extern const OpDef random_normal;
+extern const OpDef random_bernoulli;
+extern const OpDef max_pool;
+extern const OpDef max_pool_indices;
+extern const OpDef avg_pool;
+extern const OpDef avg_pool_backward;
 }  // namespace ops
 
 inline Node operator-(Node x) { return neg(x); }

@@ -8,6 +8,7 @@
 namespace rlx {
 
 #define OP(kind, name, params, ...) Node name params;
+#define HELPER(gives, name, params, doc) gives name params;
 #define DEFAULT(...)  // the definition has it
 #include "ops/ops.def"
 

@@ -2,6 +2,8 @@
 // end.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "ops/rules.h"
 
 namespace rlx {
@@ -62,7 +64,7 @@ constexpr OpDef gather_rules = {
               std::memcpy(to, x.bytes() + std::size_t(i * view.n + index) * width, width), to += width;
           return out;
         },
-    .grad = GRAD(scatter(zeros_like(x), b, dy, attrs.as<AxisAttrs>().axis, ScatterMode::Add)),
+    .grad = GRAD(scatter(full_like(x, 0), b, dy, attrs.as<AxisAttrs>().axis, ScatterMode::Add)),
 };
 
 // ---------------------------------------------------------------------------------------------- scatter
@@ -113,7 +115,7 @@ static Nodes scatter_grad(const GradArgs& g) {
   auto& a = g.attrs.as<ScatterAttrs>();
   Node taken = gather(g.dy, g.b, a.axis);
   if (a.mode == ScatterMode::Add) return {g.dy, none, taken};
-  return {scatter(g.dy, g.b, zeros_like(g.c), a.axis, ScatterMode::Set), none,
+  return {scatter(g.dy, g.b, full_like(g.c, 0), a.axis, ScatterMode::Set), none,
           where(stays(g.x, g.b, a.axis), taken, 0)};
 }
 
@@ -142,6 +144,148 @@ constexpr OpDef scatter_rules = {
     .grad = scatter_grad,
 };
 
+// ---------------------------------------------------------------------------------------------- single elements
+
+// The shape of indices lies inside that of another tensor, but for the axis that the index says.
+static void check_inside(const Shape& indices, const Shape& shape, int axis, std::string_view what) {
+  bool fits = indices.size() == shape.size();
+  for (std::size_t d = 0; fits && d < shape.size(); ++d) fits = int(d) == axis || !is_negative(shape[d] - indices[d]);
+  if (!fits)
+    throw UserError(fmt::format("indices {} do not lie inside {} {}{}", to_string(indices), what, to_string(shape),
+                                axis < 0 ? "" : fmt::format(" beside axis {}", axis)));
+}
+
+// Calls f(offset in a tensor of `shape`, coordinates, number of the index) for each index in order.
+template <class F>
+static void for_each_index(const Array& indices, const Extents& shape, int axis, F&& f) {
+  auto places = read_indices(indices, shape[std::size_t(axis)], axis);
+  for_each_coords(indices.shape(), [&](Coords at, std::int64_t i) {
+    Coords from = at;
+    from[std::size_t(axis)] = places[std::size_t(i)];
+    f(offset_of(from, shape), at, i);
+  });
+}
+
+constexpr OpDef gather_elements_rules = {
+    .infer = [](const TypeArgs& t) -> Type {
+      check_indices(t.in[1].dtype);
+      check_inside(t.in[1].shape, t.in[0].shape,
+                   normalize_axis(t.attrs.as<AxisAttrs>().axis, int(t.in[0].shape.size())), "x");
+      return {t.in[0].dtype, t.in[1].shape};
+    },
+    .eval =
+        [](const EvalArgs& e) {
+          int axis = normalize_axis(e.attrs.as<AxisAttrs>().axis, int(e.shape.size()));
+          check_inside(to_shape(e.shape), to_shape(e.in[0].shape()), axis, "x");
+          Array out(e.dtype, e.shape);
+          std::size_t width = size_of(e.dtype);
+          for_each_index(e.in[1], e.in[0].shape(), axis, [&](std::int64_t from, const Coords&, std::int64_t i) {
+            std::memcpy(out.bytes() + std::size_t(i) * width, e.in[0].bytes() + std::size_t(from) * width, width);
+          });
+          return out;
+        },
+    .grad = GRAD(scatter_elements(full_like(x, 0), b, dy, attrs.as<AxisAttrs>().axis, ScatterMode::Add)),
+};
+
+// Zeros for what of the updates no index reaches.
+static Node pad_to(Node x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  Shape low(shape.size(), 0), high;
+  for (std::size_t d = 0; d < shape.size(); ++d) high.push_back(shape[d] - x.shape()[d]);
+  return pad(x, low, high, 0);
+}
+
+static Nodes scatter_elements_grad(const GradArgs& g) {
+  auto& a = g.attrs.as<ScatterAttrs>();
+  Node taken = gather_elements(g.dy, g.b, a.axis);
+  if (a.mode == ScatterMode::Add) return {g.dy, none, pad_to(taken, g.c.shape())};
+  Node zeros = full(g.y.graph(), 0, {g.y.dtype(), g.b.shape()});
+  Node order = reshape(iota(g.y.graph(), {count(g.b.shape())}, 0, DType::I64), g.b.shape());
+  Node last = scatter_elements(full(g.y.graph(), -1, {DType::I64, g.y.shape()}), g.b, order, a.axis, ScatterMode::Set);
+  Node stays = gather_elements(last, g.b, a.axis) == order;  // an index may stand several times; the last one is kept
+  return {scatter_elements(g.dy, g.b, zeros, a.axis, ScatterMode::Set), none,
+          pad_to(where(stays, taken, 0), g.c.shape())};
+}
+
+constexpr OpDef scatter_elements_rules = {
+    .infer = [](const TypeArgs& t) -> Type {
+      check_scatter(t);
+      check_inside(t.in[1].shape, t.in[0].shape,
+                   normalize_axis(t.attrs.as<ScatterAttrs>().axis, int(t.in[0].shape.size())), "x");
+      check_inside(t.in[1].shape, t.in[2].shape, -1, "updates");
+      return t.in[0];
+    },
+    .eval =
+        [](const EvalArgs& e) {
+          int axis = normalize_axis(e.attrs.as<ScatterAttrs>().axis, int(e.shape.size()));
+          check_inside(to_shape(e.in[1].shape()), to_shape(e.shape), axis, "x");
+          check_inside(to_shape(e.in[1].shape()), to_shape(e.in[2].shape()), -1, "updates");
+          return write_elements(e, [&](auto write) {
+            for_each_index(e.in[1], e.shape, axis, [&](std::int64_t to, const Coords& at, std::int64_t) {
+              write(to, offset_of(at, e.in[2].shape()));
+            });
+          });
+        },
+    .grad = scatter_elements_grad,
+};
+
+// ---------------------------------------------------------------------------------------------- sorting
+
+// Stable; NaN counts as the largest.
+template <class T>
+static void sort_places(std::vector<std::int64_t>& places, const T* x, std::int64_t stride, bool descending) {
+  auto less = [&](T a, T b) { return a < b || (a == a && b != b); };
+  std::ranges::stable_sort(places, [&](std::int64_t i, std::int64_t k) {
+    T a = x[i * stride], b = x[k * stride];
+    return descending ? less(b, a) : less(a, b);
+  });
+}
+
+constexpr OpDef argsort_rules = {
+    .infer = [](const TypeArgs& t) -> Type {
+      if (t.in[0].dtype == DType::C64) throw Unsupported("complex values have no order, got c64");
+      normalize_axis(t.attrs.as<SortAttrs>().axis, int(t.in[0].shape.size()));
+      return {DType::I64, t.in[0].shape};
+    },
+    .eval =
+        [](const EvalArgs& e) {
+          auto& a = e.attrs.as<SortAttrs>();
+          AxisView view(e.shape, normalize_axis(a.axis, int(e.shape.size())));
+          Array out(DType::I64, e.shape);
+          auto result = out.values<std::int64_t>();
+          std::vector<std::int64_t> places(static_cast<std::size_t>(view.n));
+          visit_dtype(e.in[0].dtype(), [&]<class T>(T) {
+            if constexpr (!std::same_as<T, c64>)
+              for (std::int64_t row = 0; row < view.outer * view.inner; ++row) {
+                std::int64_t first = row / view.inner * view.n * view.inner + row % view.inner;
+                std::iota(places.begin(), places.end(), 0);
+                sort_places(places, e.in[0].values<T>().data() + first, view.inner, a.descending);
+                for (std::int64_t k = 0; k < view.n; ++k)
+                  result[std::size_t(first + k * view.inner)] = places[std::size_t(k)];
+              }
+          });
+          return out;
+        },
+    .grad = GRAD(none),
+};
+
+constexpr OpDef sort_rules = {
+    .body = [](Node x, const SortAttrs& a) { return gather_elements(x, argsort(x, a.axis, a.descending), a.axis); },
+    .grad = by_body,
+};
+
+// gather checks the index and counts a negative one from the end.
+static Node from_start(Node index, const Dim& n) { return gather(iota(index.graph(), {n}, 0, DType::I64), index, 0); }
+
+constexpr OpDef one_hot_rules = {
+    .body =
+        [](Node indices, const OneHotAttrs& a) {
+          Node hit = unsqueeze(from_start(indices, a.depth), {-1}) == iota(indices.graph(), {a.depth}, 0, DType::I64);
+          return as_dtype(hit, a.dtype);
+        },
+    .grad = by_body,
+};
+
 constexpr OpDef size_rules = {
     .infer = [](const TypeArgs& t) -> Type {
       normalize_axis(t.attrs.as<AxisAttrs>().axis, int(t.in[0].shape.size()));
@@ -155,6 +299,58 @@ constexpr OpDef size_rules = {
         },
     .grad = GRAD(none),
 };
+
+// ---------------------------------------------------------------------------------------------- helpers
+
+Nodes top_k(Node x, Dim k, int axis, bool largest) {
+  axis = normalize_axis(axis, x.rank());
+  if (is_negative(k) || is_negative(x.dim(axis) - k))
+    throw UserError(fmt::format("[top_k] got k = {}, expected 0 to {}, the size of axis {} (of {})", k.text(),
+                                x.dim(axis).text(), axis, x.text()));
+  Node places = slice_axis(argsort(x, axis, largest), axis, 0, k, 1);
+  return {gather_elements(x, places, axis), places};
+}
+
+// Coordinates in the last axis of `indices`, after the batch's own, as places in the flattened axes they run over.
+static Node flat_places(Node x, Node indices, int batch_dims, std::string_view op, std::size_t& depth) {
+  auto fail = [&](const std::string& why) {
+    throw UserError(fmt::format("[{}] {}: got x {} and indices {}", op, why, x.text(), indices.text()));
+  };
+  if (indices.rank() <= batch_dims || batch_dims < 0 || !indices.dim(-1).is_number())
+    fail("the last axis of the indices must have a known size and stand after the batch's");
+  depth = std::size_t(batch_dims) + std::size_t(indices.dim(-1).number());
+  if (depth == std::size_t(batch_dims) || depth > std::size_t(x.rank()))
+    fail("the last axis of the indices must hold 1 or more coordinates, no more than x has axes");
+  Shape shape(indices.shape().begin(), indices.shape().end() - 1);
+  Node out = none;
+  for (int d = 0; d < int(depth); ++d) {
+    if (d < batch_dims && differ(x.dim(d), indices.dim(d))) fail("the batch axes differ");
+    Node at = d < batch_dims
+                  ? iota(x.graph(), shape, d, DType::I64)
+                  : from_start(squeeze(slice_axis(indices, -1, d - batch_dims, d - batch_dims + 1, 1), {-1}), x.dim(d));
+    Node n = x.dim(d).is_number() ? Node(double(x.dim(d).number())) : size(x, d);
+    out = out ? out * n + at : at;
+  }
+  return out;
+}
+
+static Node flatten_front(Node x, std::size_t depth) {
+  Shape shape(x.shape().begin() + std::ptrdiff_t(depth), x.shape().end());
+  shape.insert(shape.begin(), count(Shape(x.shape().begin(), x.shape().begin() + std::ptrdiff_t(depth))));
+  return reshape(x, shape);
+}
+
+Node gather_nd(Node x, Node indices, int batch_dims) {
+  std::size_t depth;
+  Node places = flat_places(x, indices, batch_dims, "gather_nd", depth);
+  return gather(flatten_front(x, depth), places, 0);
+}
+
+Node scatter_nd(Node x, Node indices, Node updates, ScatterMode mode) {
+  std::size_t depth;
+  Node places = flat_places(x, indices, 0, "scatter_nd", depth);
+  return reshape(scatter(flatten_front(x, depth), places, updates, 0, mode), x.shape());
+}
 
 #define INDEX(...) DEFINE_OP(Index, __VA_ARGS__)
 #define INDEX_BY(...) DEFINE_OP(Composite, __VA_ARGS__)

@@ -126,7 +126,7 @@ static Node slice_grad(const SliceAttrs& s, Node x, Node dy) {
   Shape low = s.starts, high(rank);
   Axes backwards;
   for (std::size_t d = 0; d < rank; ++d) {
-    if (s.sizes[d] == Dim(0)) return zeros_like(x);
+    if (s.sizes[d] == Dim(0)) return full_like(x, 0);
     if (s.steps[d] > 0) continue;
     backwards.push_back(int(d));
     low[d] = min(s.starts[d] + (s.sizes[d] - 1) * Dim(s.steps[d]), x.shape()[d]);

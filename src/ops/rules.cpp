@@ -24,9 +24,6 @@ void check_value(double value, DType dtype) {
     throw UserError(fmt::format("{} is not a value of {}", value, to_string(dtype)));
 }
 
-Node full(Graph graph, double value, const Type& type) { return expand(graph.constant(value, type.dtype), type.shape); }
-Node zeros_like(Node x) { return full(x.graph(), 0, x.type()); }
-
 Axes all_axes(int rank) {
   Axes out(static_cast<std::size_t>(rank));
   std::iota(out.begin(), out.end(), 0);

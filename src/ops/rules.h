@@ -21,9 +21,6 @@ void check_value(double value, DType dtype);
 
 /// The node, cast where it has another dtype.
 inline Node as_dtype(Node x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
-/// A node of `value`, repeated to the type.
-Node full(Graph graph, double value, const Type& type);
-Node zeros_like(Node x);
 /// The axes 0, 1, … rank - 1.
 Axes all_axes(int rank);
 /// The axes of `perm` counted from 0; throws UserError where it is no permutation.

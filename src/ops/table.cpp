@@ -17,6 +17,15 @@ std::map<std::string, OpDef, std::less<>>& registry() {
 }
 std::mutex registry_mutex;
 
+struct Helper {
+  std::string_view gives, name, signature, doc;
+};
+#define HELPER_ROW(gives, name, params, doc) {#gives, #name, #params, doc},  // a second macro, so that DEFAULT is expanded
+#define HELPER(...) HELPER_ROW(__VA_ARGS__)
+constexpr Helper kHelpers[] = {
+#include "ops/ops.def"
+};
+
 std::string signature(const OpDef& op) { return fmt::format("{}{}", op.name, op.signature); }
 
 }  // namespace
@@ -67,6 +76,8 @@ std::string ops_markdown() {
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(signature(*op)), kKinds[int(op->kind)], op->doc, code(op->formula_text), gradient,
                        op->kind == Kind::Elementwise ? fmt::format("{}", op->ulp) : "");
   }
+  out += "\n## Helpers\n\n| function | what it gives |\n|---|---|\n";
+  for (auto& h : kHelpers) out += fmt::format("| {} | {} |\n", code(fmt::format("{}{}", h.name, h.signature)), h.doc);
   return out;
 }
 
@@ -77,6 +88,7 @@ std::string ops_header() {
       "// Written from the op table by `rlx_table --header`; a test checks that it is current.\n"
       "#pragma once\n#include \"rlx/op_attrs.h\"\n#include \"rlx/op_def.h\"\n\nnamespace rlx {\n\n";
   for (const OpDef* op : builtin_ops()) out += fmt::format("/// {}\nNode {};\n", op->doc, signature(*op));
+  for (auto& h : kHelpers) out += fmt::format("/// {}\n{} {}{};\n", h.doc, h.gives, h.name, h.signature);
   out += "\nnamespace ops {  // the rows: n.is(ops::matmul)\n";
   for (const OpDef* op : builtin_ops()) out += fmt::format("extern const OpDef {};\n", op->name);
   out += "}  // namespace ops\n\ninline Node operator-(Node x) { return neg(x); }\n";
