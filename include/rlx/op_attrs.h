@@ -112,15 +112,15 @@ struct BernoulliAttrs {
 /// One entry an axis after N and C. Empty strides and dilation stand for ones, empty low and high (padding) for zeros.
 /// In ceil_mode a last window may reach past the end, but not start there.
 struct PoolAttrs {
-  Extents kernel, strides, low, high, dilation;
+  Extents kernel = {}, strides = {}, low = {}, high = {}, dilation = {};
   bool ceil_mode = false;
   bool count_include_pad = false;  // of avg_pool: the divisor counts padding, though not what lies past it
   RLX_FIELDS(f("kernel", self.kernel), f("strides", self.strides), f("low", self.low), f("high", self.high),
              f("dilation", self.dilation), f("ceil_mode", self.ceil_mode), f("count_include_pad", self.count_include_pad))
 };
 struct AvgPoolBackwardAttrs {
-  Shape shape;  // of avg_pool's input
-  Extents kernel, strides, low, high, dilation;
+  Shape shape = {};  // of avg_pool's input
+  Extents kernel = {}, strides = {}, low = {}, high = {}, dilation = {};
   bool ceil_mode = false, count_include_pad = false;
   RLX_FIELDS(f("shape", self.shape), f("kernel", self.kernel), f("strides", self.strides), f("low", self.low), f("high", self.high),
              f("dilation", self.dilation), f("ceil_mode", self.ceil_mode), f("count_include_pad", self.count_include_pad))

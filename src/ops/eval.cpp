@@ -90,16 +90,18 @@ Array eval_movement(const EvalArgs& args) {
   return out;
 }
 
-Array eval_body(const EvalArgs& args) {
+// The inputs have the types of the node's, since a symbol in the attributes may meet one in a shape.
+Array eval_body(const EvalArgs& args, const std::vector<Type>& types) {
   Graph scratch;
   Nodes in;
   Feeds feeds;
   for (auto& a : args.in) {
     std::string name = "#" + std::to_string(in.size());
-    in.push_back(scratch.input(name, a.type()));
+    in.push_back(scratch.input(name, types[in.size()]));
     feeds.emplace(name, a);
   }
-  return evaluate(args.op.body({in, args.attrs, args.op}), feeds);
+  Node body = args.op.body({in, args.attrs, args.op});
+  return evaluate(std::span(&body, 1), feeds, args.symbols)[0];
 }
 
 }  // namespace
@@ -111,7 +113,11 @@ Array evaluate_op(const EvalArgs& args) {
     case Kind::Elementwise: return eval_elementwise(args);
     case Kind::Reduce: return evaluate_fold(args);
     case Kind::Movement: return eval_movement(args);
-    case Kind::Composite: return eval_body(args);
+    case Kind::Composite: {
+      std::vector<Type> types;
+      for (auto& a : args.in) types.push_back(a.type());
+      return eval_body(args, types);
+    }
     default: throw InternalError(fmt::format("[{}] has no value", op.name));
   }
 }
@@ -119,8 +125,12 @@ Array evaluate_op(const EvalArgs& args) {
 Array evaluate_node(Node node, std::span<const Array> in, const Bindings& symbols) {
   if (node.is(constant_op)) return node.attrs<ConstantAttrs>().value;
   Extents shape = evaluate(node.shape(), symbols);
+  EvalArgs args{in, node.attrs(), node.dtype(), shape, symbols, node.op()};
   try {
-    return evaluate_op({in, node.attrs(), node.dtype(), shape, symbols, node.op()});
+    if (node.op().kind != Kind::Composite || node.op().eval) return evaluate_op(args);
+    std::vector<Type> types;
+    for (auto& input : node.inputs()) types.push_back(input.type());
+    return eval_body(args, types);
   } catch (const UserError& e) {
     std::string_view what = e.what();
     std::string tag = fmt::format("[{}]", node.op().name);
@@ -152,13 +162,12 @@ void bind_leaf(Node leaf, const Array& value, Bindings& symbols) {
   }
 }
 
-std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds) {
+std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds, Bindings symbols) {
   if (nodes.empty()) return {};
   Graph graph = nodes[0].graph();
   std::vector<bool> needed(std::size_t(graph.size()));
   for (auto& n : nodes) needed[std::size_t(n.id())] = true;
   std::vector<int> last_use(std::size_t(graph.size()), -1);
-  Bindings symbols;
   for (int id = graph.size() - 1; id >= 0; --id)
     if (needed[std::size_t(id)])
       for (auto& in : graph.node(id).inputs()) {
@@ -173,8 +182,10 @@ std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds) {
   };
   auto is_leaf = [](Node n) { return n.is(input_op) || n.is(param_op); };
   for (int round = 0; round < 2; ++round)  // a second time, when every symbol that a leaf names is known
-    for (int id = 0; id < graph.size(); ++id)
-      if (needed[std::size_t(id)] && is_leaf(graph.node(id))) bind_leaf(graph.node(id), fed(graph.node(id)), symbols);
+    for (int id = 0; id < graph.size(); ++id) {  // a leaf that no value needs may still say what a symbol is
+      Node n = graph.node(id);
+      if (is_leaf(n) && (needed[std::size_t(id)] || feeds.contains(n.name()))) bind_leaf(n, fed(n), symbols);
+    }
   std::vector<Array> values(std::size_t(graph.size()));
   for (int id = 0; id < graph.size(); ++id) {
     if (!needed[std::size_t(id)]) continue;

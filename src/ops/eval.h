@@ -15,8 +15,8 @@ Array evaluate_node(Node node, std::span<const Array> in, const Bindings& symbol
 Array evaluate_op(const EvalArgs& args);
 /// The reference of a reduction: its formula folded over the elements in their order.
 Array evaluate_fold(const EvalArgs& args);
-/// The values of `nodes`. Feeds hold inputs and params by name; symbols are bound from their shapes.
-std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds);
+/// The values of `nodes`. Feeds hold inputs and params by name; symbols are bound from their shapes, or given.
+std::vector<Array> evaluate(std::span<const Node> nodes, const Feeds& feeds, Bindings symbols = {});
 inline Array evaluate(Node node, const Feeds& feeds) { return evaluate(std::span(&node, 1), feeds)[0]; }
 /// Checks a value against its leaf and binds the leaf's symbols; throws UserError that names graph and leaf.
 void bind_leaf(Node leaf, const Array& value, Bindings& symbols);
