@@ -17,7 +17,9 @@ RLX_VEC u32 bits(float x) { return __builtin_bit_cast(u32, x); }
 RLX_VEC u64 bits(double x) { return __builtin_bit_cast(u64, x); }
 RLX_VEC float as_f32(u32 u) { return __builtin_bit_cast(float, u); }
 RLX_VEC double as_f64(u64 u) { return __builtin_bit_cast(double, u); }
-constexpr u32 kSign = 0x80000000u;
+constexpr u32 kSign = 0x80000000u, kNan = 0x7fc00000u;
+RLX_VEC u32 mask(bool b) { return b ? ~0u : 0u; }
+RLX_VEC u32 choose(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 
 // ---- exact
 RLX_VEC float abs(float x) { return as_f32(bits(x) & ~kSign); }
@@ -29,9 +31,9 @@ RLX_VEC float round(float x) { return __builtin_rintf(x); }
 RLX_VEC float floor(float x) { return __builtin_floorf(x); }
 RLX_VEC float ceil(float x) { return __builtin_ceilf(x); }
 RLX_VEC float trunc(float x) { return __builtin_truncf(x); }
-RLX_VEC bool isnan(float x) { return x != x; }
-RLX_VEC bool isinf(float x) { return abs(x) == __builtin_inff(); }
-RLX_VEC bool isfinite(float x) { return abs(x) < __builtin_inff(); }
+RLX_VEC float isnan(float x) { return x != x ? 1.0f : 0.0f; }
+RLX_VEC float isinf(float x) { return abs(x) == __builtin_inff() ? 1.0f : 0.0f; }
+RLX_VEC float isfinite(float x) { return abs(x) < __builtin_inff() ? 1.0f : 0.0f; }
 RLX_VEC float sqrt(float x) { return __builtin_sqrtf(x); }
 RLX_VEC float div(float a, float b) { return a / b; }
 RLX_VEC float floor_div(float a, float b) { return float(__builtin_floor(double(a) / double(b))); }
@@ -166,13 +168,14 @@ RLX_VEC double log64(double x) {  // of normal numbers, 0 and infinity
 }
 // The angle from 0 to pi / 2 of the point (x, y), both at least 0.
 RLX_VEC double angle(double y, double x) {
+  // What is beyond every f32 counts as equal, so that neither 0 / 0 nor infinity - infinity arises.
   double low = y > x ? x : y, high = y > x ? y : x;
+  low = low > 1e300 ? 1e300 : low;
+  high = high > 1e300 ? 1e300 : high < 1e-300 ? 1e-300 : high;
   bool wide = low > 0.4142 * high;  // then pi / 4 is taken off first
-  bool corner = (low == high) & ((high == 0) | (high == __builtin_inf()));
   double num = wide ? low - high : low, den = wide ? low + high : high;
   double base = wide ? 0x1.921fb54442d18p-1 : 0.0;
-  base = corner ? (high == 0 ? 0.0 : 0x1.921fb54442d18p-1) : base;
-  double z = corner ? 0.0 : num / den, u = z * z;
+  double z = num / den, u = z * z;
   double p = -0x1.9bedf83a35ceep-6;
   p = p * u + 0x1.9a9476d8be932p-5;
   p = p * u - 0x1.0a533c9023239p-4;
@@ -186,41 +189,34 @@ RLX_VEC double angle(double y, double x) {
   return y > x ? 0x1.921fb54442d18p+0 - r : r;
 }
 
-// 2^(8g) * 2 / pi modulo 4 in three parts: 29 and 25 bits, whose products with an f32 are exact, and the rest.
-struct TwoOverPi {
-  double high, middle, low;
-};
-static constexpr TwoOverPi kTwoOverPi[14] = {
-    {0x1.45f306c000000p-1, 0x1.c9c8820000000p-29, 0x1.4a7f09d5f47d5p-54},
-    {0x1.7cc1b72000000p+1, 0x1.c882a40000000p-29, 0x1.3f84eafa3ea6ap-53},
-    {0x1.836e4e4000000p+0, 0x1.054a7c0000000p-30, 0x1.84eafa3ea69bcp-53},
-    {0x1.b727220000000p+1, 0x1.529fc20000000p-28, 0x1.d5f47d4d37703p-54},
-    {0x1.27220a9000000p+1, 0x1.3f84ea0000000p-29, 0x1.f47d4d377036ep-54},
-    {0x1.220a94f000000p+1, 0x1.c2757d0000000p-28, 0x1.f534ddc0db629p-56},
-    {0x1.529fc20000000p-4, 0x1.d5f47c0000000p-30, 0x1.4d377036d8a56p-54},
-    {0x1.29fc274000000p+0, 0x1.7d1f530000000p-28, 0x1.377036d8a5665p-54},
-    {0x1.fc2757c000000p+0, 0x1.1f534d0000000p-28, 0x1.b81b6c52b3279p-53},
-    {0x1.3abe8f0000000p-3, 0x1.534ddc0000000p-28, 0x1.b6c52b3278872p-57},
-    {0x1.abe8fa9000000p+1, 0x1.4ddc0d0000000p-28, 0x1.6c52b32788721p-53},
-    {0x1.e8fa9a6000000p+1, 0x1.dc0db60000000p-28, 0x1.4acc9e21c8210p-55},
-    {0x1.f534ddc000000p+0, 0x1.b6c5200000000p-33, 0x1.664f10e4107fap-54},
-    {0x1.34ddc0c000000p+0, 0x1.b629590000000p-28, 0x1.278872083fcc0p-53},
-};
+// 2^(8g) * 2 / pi modulo 4 in four parts of 24 bits, whose products with an f32 are exact in f64.
+constexpr float kFirst[14] = {0x1.45f3p-1f,   0x1.7cc1b6p+1f, 0x1.836e4cp+0f, 0x1.b72722p+1f, 0x1.27220ap+1f,
+                              0x1.220a94p+1f, 0x1.529fcp-4f,  0x1.29fc24p+0f, 0x1.fc2754p+0f, 0x1.3abe8p-3f,
+                              0x1.abe8fap+1f, 0x1.e8fa9ap+1f, 0x1.f534dcp+0f, 0x1.34ddcp+0f};
+constexpr float kSecond[14] = {0x1.b72722p-23f, 0x1.27220ap-23f, 0x1.220a94p-23f, 0x1.529fcp-28f,  0x1.29fc24p-24f,
+                               0x1.fc2754p-24f, 0x1.3abe8p-27f,  0x1.abe8fap-23f, 0x1.e8fa9ap-23f, 0x1.f534dcp-24f,
+                               0x1.34ddcp-24f,  0x1.bb81bp-25f,  0x1.c0db6p-24f,  0x1.b6c528p-25f};
+constexpr float kThird[14] = {0x1.529fcp-52f,  0x1.29fc24p-48f, 0x1.fc2754p-48f, 0x1.3abe8p-51f, 0x1.abe8fap-47f,
+                              0x1.e8fa9ap-47f, 0x1.f534dcp-48f, 0x1.34ddcp-48f,  0x1.bb81bp-49f, 0x1.c0db6p-48f,
+                              0x1.b6c528p-49f, 0x1.b14accp-47f, 0x1.4acc9ep-47f, 0x1.993c4p-48f};
+constexpr float kFourth[14] = {0x1.3abe8p-75f, 0x1.abe8fap-71f, 0x1.e8fa9ap-71f, 0x1.f534dcp-72f, 0x1.34ddcp-72f,
+                               0x1.bb81bp-73f, 0x1.c0db6p-72f,  0x1.b6c528p-73f, 0x1.b14accp-71f, 0x1.4acc9ep-71f,
+                               0x1.993c4p-72f, 0x1.3c439p-72f,  0x1.0e41p-74f,   0x1.c820fep-71f};
 struct SinCos {
   double sin, cos;
 };
-// The sine and cosine of x + quarters * pi / 2, for every finite x. x = 2^(8g) * y where y is whole if g > 0; what is
+// The sine and cosine of every finite x. x = 2^(8g) * y where y is whole if g > 0; what is
 // left of each product after its nearest whole number is exact, the sum of the first two as well.
-RLX_VEC SinCos sin_cos(float x, u64 quarters) {
+RLX_VEC SinCos sin_cos(float x) {
   i32 e = i32((bits(x) >> 23) & 255) - 150;
-  i32 g = e < 0 ? 0 : e > 104 ? 13 : e >> 3;
+  i32 g = (e & ~(e >> 31)) >> 3;  // a choice would become branches around the loads
   double y = as_f32(bits(x) - (u32(g) << 26));
-  double a = y * kTwoOverPi[g].high, b = y * kTwoOverPi[g].middle, c = y * kTwoOverPi[g].low;
+  double a = y * kFirst[g], b = y * kSecond[g], c = y * kThird[g], d = y * kFourth[g];
   double a_magic = a + kMagic64, b_magic = b + kMagic64;
   double s = (a - (a_magic - kMagic64)) + (b - (b_magic - kMagic64));
   double s_magic = s + kMagic64;
-  double r = ((s - (s_magic - kMagic64)) + c) * 0x1.921fb54442d18p+0, u = r * r;
-  u64 quarter = bits(a_magic) + bits(b_magic) + bits(s_magic) + quarters;
+  double r = (((s - (s_magic - kMagic64)) + c) + d) * 0x1.921fb54442d18p+0, u = r * r;
+  u64 quarter = bits(a_magic) + bits(b_magic) + bits(s_magic);
   double p = -1.0 / 39916800, q = 1.0 / 479001600;
   p = p * u + 1.0 / 362880;
   p = p * u - 1.0 / 5040;
@@ -230,7 +226,7 @@ RLX_VEC SinCos sin_cos(float x, u64 quarters) {
   q = q * u + 1.0 / 40320;
   q = q * u - 1.0 / 720;
   q = q * u + 1.0 / 24;
-  double sine = r + r * u * p, cosine = 1 - (0.5 * u - u * u * q);
+  double sine = r * (1 + u * p), cosine = 1 - (0.5 * u - u * u * q);
   u64 odd = u64(0) - (quarter & 1), sine_sign = (quarter & 2) << 62, cosine_sign = ((quarter + 1) & 2) << 62;
   u64 swap = (bits(sine) ^ bits(cosine)) & odd;
   return {as_f64((bits(sine) ^ swap) ^ sine_sign), as_f64((bits(cosine) ^ swap) ^ cosine_sign)};
@@ -252,14 +248,13 @@ RLX_VEC float log1p(float x) {
   near = x == 0 ? d : near;
   return float(abs(x) < 0x1p-12f ? near : log64(1 + d));
 }
-RLX_VEC float sin(float x) {
-  double y = sin_cos(x, 0).sin;
-  return isfinite(x) ? (x == 0 ? x : float(y)) : __builtin_nanf("");
-}
-RLX_VEC float cos(float x) { return isfinite(x) ? float(sin_cos(x, 0).cos) : __builtin_nanf(""); }
+// A factor: 1, or NaN for infinities and NaN.
+RLX_VEC float finite(float x) { return abs(x) < __builtin_inff() ? 1.0f : __builtin_nanf(""); }
+RLX_VEC float sin(float x) { return float(sin_cos(x).sin) * finite(x); }
+RLX_VEC float cos(float x) { return float(sin_cos(x).cos) * finite(x); }
 RLX_VEC float tan(float x) {
-  SinCos y = sin_cos(x, 0);
-  return isfinite(x) ? (x == 0 ? x : float(y.sin / y.cos)) : __builtin_nanf("");
+  SinCos y = sin_cos(x);
+  return float(y.sin / y.cos) * finite(x);
 }
 RLX_VEC float asin(float x) {
   double a = abs(x), y = angle(a, __builtin_sqrt((1 - a) * (1 + a)));
@@ -305,22 +300,22 @@ RLX_VEC float atanh(float x) {
 RLX_VEC float pow(float a, float b) {
   float m = abs(a), n = abs(b), inf = __builtin_inff();
   double y = exp64(double(b) * log64(double(m)));
-  // Whether b is whole, and odd: beyond 2^24 all are even.
-  bool whole = __builtin_truncf(b) == b, odd = whole & (n < 0x1p24f) & (__builtin_truncf(0.5f * b) != 0.5f * b);
-  bool big = (m > 1) == (b > 0);
-  float r = float(y);
-  r = (m == 0) | (m == inf) ? (big ? inf : 0.0f) : r;
-  r = n == inf ? (m == 1 ? 1.0f : big ? inf : 0.0f) : r;
-  r = odd ? copysign(r, a) : (a < 0) & !whole & (m != inf) ? __builtin_nanf("") : r;
-  r = (a != a) | (b != b) ? a + b : r;
-  return (a == 1) | (b == 0) ? 1.0f : r;
+  // Whether b is whole, and odd: beyond 2^24 all are even. Masks, as nested choices would become branches.
+  u32 whole = mask(__builtin_truncf(b) == b);
+  u32 odd = whole & mask(n < 0x1p24f) & mask(__builtin_truncf(0.5f * b) != 0.5f * b);
+  u32 grows = ~(mask(m > 1) ^ mask(b > 0)), ends = mask(m == 0) | mask(m == inf) | mask(n == inf);
+  u32 r = bits(float(y));
+  r = choose(ends, grows & bits(inf), r) | (odd & bits(a) & kSign);
+  r = choose(mask(a < 0) & ~whole & mask(m != inf), kNan, r);
+  r = choose(mask(a != a) | mask(b != b), kNan, r);
+  return as_f32(choose(mask(a == 1) | mask(b == 0) | (mask(m == 1) & mask(n == inf)), bits(1.0f), r));
 }
 
 // Exact: one step of long division where the quotient has at most 29 bits, else 40 bits a step.
 RLX_VEC float fmod(float a, float b) {
   double x = abs(double(a)), y = abs(double(b)), q = __builtin_trunc(x / y);
   double r = x - q * y;
-  if (!(q < 0x1p29) & isfinite(a) & (y > 0)) {
+  if (!(q < 0x1p29) & (abs(a) < __builtin_inff()) & (y > 0)) {
     u32 ea = bits(x) >> 52, eb = bits(y) >> 52;
     u64 ma = (bits(x) & 0x000fffffffffffffu) | (u64(1) << 52), mb = (bits(y) & 0x000fffffffffffffu) | (u64(1) << 52);
     ma >>= 29, mb >>= 29;  // 24 bits hold an f32
@@ -333,7 +328,7 @@ RLX_VEC float fmod(float a, float b) {
     r = double(ma) * as_f64(u64(eb - 23) << 52);
   }
   r = y == __builtin_inf() ? x : r;
-  bool defined = isfinite(a) & (y > 0);  // false for NaN
+  bool defined = (abs(a) < __builtin_inff()) & (y > 0);  // false for NaN
   return defined ? copysign(float(r), a) : __builtin_nanf("");
 }
 RLX_VEC float mod(float a, float b) {
