@@ -138,6 +138,98 @@ struct ActivationAttrs {
   RLX_FIELDS(f("kind", self.kind))
 };
 
+// ---- contractions
+
+struct MatmulAttrs {
+  DType dtype = DType::Any;  // of the result; any: the promoted one
+  RLX_FIELDS(f("dtype", self.dtype))
+};
+struct DotGeneralAttrs {
+  Axes lhs_batch, rhs_batch, lhs_contract, rhs_contract;
+  RLX_FIELDS(f("lhs_batch", self.lhs_batch), f("rhs_batch", self.rhs_batch), f("lhs_contract", self.lhs_contract),
+             f("rhs_contract", self.rhs_contract))
+};
+/// One entry a spatial axis. An empty list stands for ones (strides, dilation) or zeros (padding).
+struct ConvAttrs {
+  Extents strides = {}, low = {}, high = {}, dilation = {};  // padding before and after
+  int groups = 1;
+  RLX_FIELDS(f("strides", self.strides), f("low", self.low), f("high", self.high), f("dilation", self.dilation), f("groups", self.groups))
+};
+/// The convolution whose gradient it is, and the spatial sizes of the result.
+struct ConvBackwardAttrs {
+  Extents strides = {}, low = {}, high = {}, dilation = {};
+  int groups = 1;
+  Shape size = {};
+  RLX_FIELDS(f("strides", self.strides), f("low", self.low), f("high", self.high), f("dilation", self.dilation), f("groups", self.groups),
+             f("size", self.size))
+};
+struct ConvTransposeAttrs {
+  Extents strides = {}, low = {}, high = {}, dilation = {};
+  Extents output_padding = {};  // added to the size of the result, at its end
+  int groups = 1;
+  RLX_FIELDS(f("strides", self.strides), f("low", self.low), f("high", self.high), f("dilation", self.dilation),
+             f("output_padding", self.output_padding), f("groups", self.groups))
+};
+
+// ---- composites of neural networks
+
+struct EpsAttrs {
+  double eps = 1e-5;
+  RLX_FIELDS(f("eps", self.eps))
+};
+struct AxisKeepAttrs {
+  int axis = -1;
+  bool keepdims = false;
+  RLX_FIELDS(f("axis", self.axis), f("keepdims", self.keepdims))
+};
+struct LayerNormAttrs {
+  int axis = -1;  // the first of the axes that are normalised; they reach to the last
+  double eps = 1e-5;
+  RLX_FIELDS(f("axis", self.axis), f("eps", self.eps))
+};
+struct GroupNormAttrs {
+  int groups = 1;
+  double eps = 1e-5;
+  RLX_FIELDS(f("groups", self.groups), f("eps", self.eps))
+};
+struct BatchNormAttrs {
+  int channel_axis = 1;
+  double eps = 1e-5;
+  RLX_FIELDS(f("channel_axis", self.channel_axis), f("eps", self.eps))
+};
+struct ChannelAttrs {
+  int channel_axis = 1;
+  RLX_FIELDS(f("channel_axis", self.channel_axis))
+};
+
+enum class Reduction : std::uint8_t { Mean, Sum, None };
+std::span<const std::string_view> enum_names(Reduction);
+struct CrossEntropyAttrs {
+  Reduction reduction = Reduction::Mean;  // the mean is over the labels that are not ignored
+  std::int64_t ignore_index = -100;       // a label that counts for nothing
+  RLX_FIELDS(f("reduction", self.reduction), f("ignore_index", self.ignore_index))
+};
+struct RopeAttrs {
+  double base = 10000;
+  bool interleaved = false;  // the pairs are (0,1), (2,3), …; else (i, i + dims/2)
+  int dims = 0;              // how many of the last axis are rotated; 0: all
+  bool inverse = false;      // by the negative angle: what undoes it, and its gradient
+  RLX_FIELDS(f("base", self.base), f("interleaved", self.interleaved), f("dims", self.dims), f("inverse", self.inverse))
+};
+/// Which keys a query sees: all; those at or before it; of these the last `window`, itself included; those where a bool
+/// mask holds; all, with a bias added to the scores (-inf hides a key).
+enum class AttentionMask : std::uint8_t { None, Causal, SlidingWindow, Custom, Bias };
+std::span<const std::string_view> enum_names(AttentionMask);
+struct AttentionAttrs {
+  AttentionMask mask = AttentionMask::None;
+  std::int64_t window = 0;
+  double scale = 0;          // of the scores; 0: 1 / sqrt(the size of a head)
+  double softcap = 0;        // scores become softcap · tanh(scores / softcap); 0: they stay
+  bool has_lengths = false;  // whether key lengths are among the inputs; the builder sets it
+  RLX_FIELDS(f("mask", self.mask), f("window", self.window), f("scale", self.scale), f("softcap", self.softcap),
+             f("has_lengths", self.has_lengths))
+};
+
 /// The shape that is left when `axes` are reduced.
 Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims);
 

@@ -114,6 +114,7 @@ struct OpDef {
   // What it does.
   DTypes dtypes = DTypes::Number;
   bool commutative = false;
+  bool backward = false;                          // composite: a part of a gradient, which lower_backward_ops expands
   double ulp = 0;                                 // error bound of its evaluation in units of the last place
   Column<Type(const TypeArgs&)> infer = {};       // elementwise and reduce have one per kind, composites their body
   Body body = {};                                 // composite: its meaning in other ops

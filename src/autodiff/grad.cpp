@@ -13,9 +13,10 @@ namespace {
 
 Node zeros_like(Node x) { return expand(x.graph().constant(0, x.dtype()), x.shape()); }
 
-// Undoes a broadcast: sums dy over the axes that `like` was stretched along.
+// Undoes a broadcast: sums dy over the axes that `like` was stretched along, in the wider of the two dtypes.
 Node sum_to(Node dy, const Type& like) {
-  if (dy.dtype() != like.dtype) dy = cast(dy, like.dtype);
+  if (DType wide = promote(dy.dtype(), like.dtype); dy.dtype() != wide) dy = cast(dy, wide);
+  if (dy.dtype() != like.dtype) return cast(sum_to(dy, {dy.dtype(), like.shape}), like.dtype);
   if (dy.shape() == like.shape) return dy;
   Axes axes;
   std::size_t extra = dy.shape().size() - like.shape.size();

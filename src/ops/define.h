@@ -59,6 +59,7 @@ consteval int count_of(std::string_view text, std::string_view word) {
 consteval OpDef signed_as(OpDef rules, Kind kind, std::string_view name, std::string_view signature, const AttrsInfo* attrs,
                           std::string_view doc) {
   rules.kind = kind, rules.name = name, rules.signature = signature, rules.attrs = attrs, rules.doc = doc;
+  rules.backward = kind == Kind::Composite && name.find("_backward") != name.npos;
   if (rules.max_inputs == 0) {  // a row with optional inputs says so itself
     int nodes = count_of(signature, "Node "), variadic = count_of(signature, "Nodes ");
     rules.min_inputs = nodes + variadic;
