@@ -235,6 +235,46 @@ Node max_pool_indices(Node x, PoolAttrs pool);
 Node avg_pool(Node x, PoolAttrs pool);
 /// The cotangent of avg_pool's input of that shape.
 Node avg_pool_backward(Node dy, Shape shape, PoolAttrs pool);
+/// NumPy's matmul: a vector is a row on the left and a column on the right, leading axes broadcast. Integers are exact; `dtype` is that of the result (any: the promoted one).
+Node matmul(Node a, Node b, DType dtype = DType::Any);
+/// Sums products over pairs of contract axes, for each position of the batch axes: the batch axes, then the rest of a, then the rest of b.
+Node dot_general(Node a, Node b, Axes lhs_batch, Axes rhs_batch, Axes lhs_contract, Axes rhs_contract);
+/// The convolution (without flipping) of x [N, C, spatial…] with w [O, C / groups, kernel…], over 1 to 3 spatial axes.
+Node conv(Node x, Node w, ConvAttrs attrs = {});
+/// The gradient of conv to its input, whose spatial sizes are `size`.
+Node conv_backward_input(Node dy, Node w, ConvAttrs attrs, Shape size);
+/// The gradient of conv to its weight, whose kernel sizes are `size`.
+Node conv_backward_weight(Node x, Node dy, ConvAttrs attrs, Shape size);
+/// The transposed convolution of x [N, I, spatial…] with w [I, O / groups, kernel…].
+Node conv_transpose(Node x, Node w, ConvTransposeAttrs attrs = {});
+/// e^x over its sum along an axis, shifted by the largest. A row of -inf gives NaN.
+Node softmax(Node x, int axis = -1);
+/// Softmax over the elements where a bool mask holds (none: all) and that are not -inf, 0 at the others. A row without any gives 0, and gradient 0.
+Node masked_softmax(Node x, Node mask = none, int axis = -1);
+/// The logarithm of softmax.
+Node log_softmax(Node x, int axis = -1);
+/// The logarithm of the sum of e^x along an axis; -inf for a row of -inf.
+Node logsumexp(Node x, int axis = -1, bool keepdims = false);
+/// (x - mean) / sqrt(variance + eps) over the axes from `axis` to the last, then times gamma and plus beta, each none or broadcast.
+Node layer_norm(Node x, Node gamma = none, Node beta = none, int axis = -1, double eps = 1e-5);
+/// x / sqrt(mean(x²) + eps) over the last axis, then times gamma, none or broadcast.
+Node rms_norm(Node x, Node gamma = none, double eps = 1e-5);
+/// x [N, C, …] normalised over each of `groups` groups of channels, then times gamma [C] and plus beta [C], each or none.
+Node group_norm(Node x, Node gamma, Node beta, int groups, double eps = 1e-5);
+/// (x - mean) · gamma / sqrt(var + eps) + beta, each [C] along the channel axis.
+Node batch_norm_inference(Node x, Node gamma, Node beta, Node mean, Node var, int channel_axis = 1, double eps = 1e-5);
+/// dy · gamma / sqrt(var + eps): the gradient of batch_norm_inference to x.
+Node batch_norm_inference_backward_input(Node dy, Node gamma, Node var, int channel_axis, double eps);
+/// The sum of dy · (x - mean) / sqrt(var + eps) over all but the channel axis: the gradient to gamma.
+Node batch_norm_inference_backward_gamma(Node x, Node dy, Node mean, Node var, int channel_axis, double eps);
+/// The sum of dy over all but the channel axis: the gradient to beta.
+Node batch_norm_inference_backward_beta(Node dy, int channel_axis);
+/// -log softmax(logits [..., classes]) at the integer labels [...], their mean, sum or each; in f32 for 16-bit logits. The label `ignore_index` counts for nothing (all ignored: 0); another outside [0, classes) is an error.
+Node cross_entropy(Node logits, Node labels, Reduction reduction = Reduction::Mean, std::int64_t ignore_index = -100);
+/// Rotary embedding of x [..., T, D] by integer positions [T] or [B, T]: pair i of the first `dims` (0: all) of D turns by position · base^(-2i/dims). The pairs are (i, i + dims/2), interleaved (2i, 2i + 1).
+Node rope(Node x, Node positions, double base = 10000, bool interleaved = false, int dims = 0, bool inverse = false);
+/// softmax(q·kᵀ·scale)·v of q [B, H, T, D], k [B, K, S, D], v [B, K, S, E], where H/K queries share a key head. `mask` is a bool mask or a bias that broadcasts to [B, H, T, S]; `lengths` [B] says how many keys there are, later ones are hidden. Causal: query i stands at key length - T + i. A query that sees no key gives 0, and gradient 0.
+Node attention(Node q, Node k, Node v, AttentionAttrs attrs = {}, Node mask = none, Node lengths = none);
 /// A tensor of one value.
 Node full(Graph graph, double value, Type type);
 /// A tensor of one value, of x's dtype and shape.
@@ -373,6 +413,26 @@ extern const OpDef max_pool;
 extern const OpDef max_pool_indices;
 extern const OpDef avg_pool;
 extern const OpDef avg_pool_backward;
+extern const OpDef matmul;
+extern const OpDef dot_general;
+extern const OpDef conv;
+extern const OpDef conv_backward_input;
+extern const OpDef conv_backward_weight;
+extern const OpDef conv_transpose;
+extern const OpDef softmax;
+extern const OpDef masked_softmax;
+extern const OpDef log_softmax;
+extern const OpDef logsumexp;
+extern const OpDef layer_norm;
+extern const OpDef rms_norm;
+extern const OpDef group_norm;
+extern const OpDef batch_norm_inference;
+extern const OpDef batch_norm_inference_backward_input;
+extern const OpDef batch_norm_inference_backward_gamma;
+extern const OpDef batch_norm_inference_backward_beta;
+extern const OpDef cross_entropy;
+extern const OpDef rope;
+extern const OpDef attention;
 }  // namespace ops
 
 inline Node operator-(Node x) { return neg(x); }

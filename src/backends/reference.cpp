@@ -1,4 +1,4 @@
-// The interpreter as a device.
+// The interpreter as a device, and the device that compiles and never runs.
 #include <fmt/format.h>
 
 #include "backends/backend.h"
@@ -41,8 +41,31 @@ class ReferenceBackend : public Backend {
   }
 };
 
+// Wraps the cpu compiler, so that everything but the run is exercised.
+class NullExecutable : public Executable {
+ public:
+  explicit NullExecutable(std::unique_ptr<Executable> inner) : inner_(std::move(inner)) {}
+  void set_param(const std::string& name, const Array& value) override { inner_->set_param(name, value); }
+  Array param(const std::string& name) const override { return inner_->param(name); }
+  std::vector<Array> run(const ArrayMap&, std::span<const int>, const Bindings&) override {
+    throw Unsupported("the device null compiles graphs and runs none");
+  }
+  std::string report() const override { return inner_->report(); }
+
+ private:
+  std::unique_ptr<Executable> inner_;
+};
+
+class NullBackend : public Backend {
+  std::string name() const override { return "null"; }
+  std::unique_ptr<Executable> compile(const Graph& graph, const CompileOptions& options) override {
+    return std::make_unique<NullExecutable>(find_backend("cpu")->compile(graph, options));
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+std::unique_ptr<Backend> make_null_backend() { return std::make_unique<NullBackend>(); }
 
 }  // namespace rlx

@@ -13,7 +13,9 @@ std::mutex mutex;
 std::vector<std::unique_ptr<Backend>>& backends() {
   static std::vector<std::unique_ptr<Backend>> all = [] {
     std::vector<std::unique_ptr<Backend>> out;
+    out.push_back(make_cpu_backend());
     out.push_back(make_reference_backend());
+    out.push_back(make_null_backend());
     return out;
   }();
   return all;

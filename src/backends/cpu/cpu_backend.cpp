@@ -1,0 +1,216 @@
+// The cpu device: passes, then for each binding of the symbols a plan, kept while it is in use.
+#include <fmt/format.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <list>
+
+#include "backends/backend.h"
+#include "backends/cpu/plan.h"
+#include "base/env.h"
+#include "ir/graph_data.h"
+#include "passes/pipeline.h"
+
+namespace rlx::cpu {
+namespace {
+
+// Zeroed memory, in huge pages where the system has them: the first touch of a small page costs more than its use.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 64)) {
+    data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data_ == MAP_FAILED) throw DeviceError(fmt::format("cpu: cannot get {} bytes of memory", bytes_));
+    ::madvise(data_, bytes_, MADV_HUGEPAGE);
+  }
+  ~Memory() { ::munmap(data_, bytes_); }
+  Memory(const Memory&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+struct Param {
+  Array value;       // what the graph reads
+  Array next;        // where an update is written; the two change places after a run
+};
+
+struct PlanEntry {
+  Bindings symbols;
+  Plan plan;
+  std::unique_ptr<Memory> arena, kept;
+  std::vector<std::byte*> buffers;
+  std::vector<int> leaf_buffers;
+  std::uint64_t kept_version = 0;        // of the params that the kept values were computed from
+  std::vector<double> seconds;           // of each step, while times are asked for
+  std::vector<int> result_param;         // an output that is computed right into a param's next value, or -1
+};
+
+class CpuExecutable : public Executable {
+ public:
+  CpuExecutable(const Graph& graph, const CompileOptions& options) : options_(options) {
+    graph_ = run_passes(graph, cpu_passes([](Node) { return false; }), {.name = options.name}).graph;
+    for (auto& u : options.updates) changing_.insert(u.param);
+    time_steps_ = debug_level() >= 2;
+  }
+
+  ~CpuExecutable() override {
+    if (time_steps_ && !plans_.empty()) std::fputs(report().c_str(), stderr);
+  }
+
+  void set_param(const std::string& name, const Array& value) override {
+    auto& p = params_[name];
+    if (!p.value.bytes() || p.value.shape() != value.shape()) p.value = Array(value.dtype(), value.shape());
+    if (value.byte_size()) std::memcpy(p.value.bytes(), value.bytes(), value.byte_size());
+    if (!changing_.contains(name)) ++version_;
+  }
+  Array param(const std::string& name) const override { return params_.at(name).value.clone(); }
+
+  std::vector<Array> run(const ArrayMap& inputs, std::span<const int> outputs, const Bindings& symbols) override {
+    PlanEntry& e = entry(symbols_with_params(symbols));
+    for (int b : e.leaf_buffers) {
+      auto& leaf = e.plan.buffers[std::size_t(b)].leaf;
+      auto it = inputs.find(leaf);
+      e.buffers[std::size_t(b)] = it != inputs.end() ? it->second.bytes() : params_.at(leaf).value.bytes();
+    }
+    run_steps(e);
+    std::vector<Array> out;
+    for (int i : outputs) out.push_back(read(e, i));
+    for (auto& u : options_.updates) write(e, u.output, params_.at(u.param));
+    for (auto& u : options_.updates) std::swap(params_.at(u.param).value, params_.at(u.param).next);
+    return out;
+  }
+
+  std::string report() const override;
+
+ private:
+  Bindings symbols_with_params(Bindings symbols) const;
+  PlanEntry& entry(const Bindings& symbols);
+  void run_steps(PlanEntry& e);
+  Array read(const PlanEntry& e, int output) const;
+  void write(const PlanEntry& e, int output, Param& param) const;
+
+  static constexpr std::size_t kMostPlans = 16;
+  CompileOptions options_;
+  Graph graph_;
+  std::set<std::string> changing_;
+  std::map<std::string, Param, std::less<>> params_;
+  std::uint64_t version_ = 1;
+  std::list<PlanEntry> plans_;  // most recently used first
+  bool time_steps_ = false;
+};
+
+// Symbols that only a param's shape says.
+Bindings CpuExecutable::symbols_with_params(Bindings symbols) const {
+  for (auto& leaf : graph_.params()) {
+    auto it = params_.find(leaf.name());
+    if (it == params_.end() || is_static(leaf.shape())) continue;
+    for (std::size_t d = 0; d < leaf.shape().size(); ++d) leaf.shape()[d].solve(it->second.value.shape()[d], symbols);
+  }
+  return symbols;
+}
+
+PlanEntry& CpuExecutable::entry(const Bindings& symbols) {
+  auto it = std::ranges::find(plans_, symbols, &PlanEntry::symbols);
+  if (it != plans_.end()) {
+    plans_.splice(plans_.begin(), plans_, it);
+    return plans_.front();
+  }
+  PlanEntry e;
+  e.symbols = symbols;
+  e.plan = make_plan(graph_, symbols, changing_, options_.strict_rounding);
+  e.arena = std::make_unique<Memory>(e.plan.arena_bytes);
+  e.kept = std::make_unique<Memory>(e.plan.kept_bytes);
+  e.seconds.resize(e.plan.steps.size());
+  for (int i = 0; i < int(e.plan.buffers.size()); ++i) {
+    auto& b = e.plan.buffers[std::size_t(i)];
+    switch (b.place) {
+      case Buffer::Place::Arena: e.buffers.push_back(e.arena->data() + b.offset); break;
+      case Buffer::Place::Kept: e.buffers.push_back(e.kept->data() + b.offset); break;
+      case Buffer::Place::Constant: e.buffers.push_back(b.constant.bytes()); break;
+      case Buffer::Place::Leaf: e.buffers.push_back(nullptr), e.leaf_buffers.push_back(i); break;
+    }
+  }
+  if (debug_level() >= 1)
+    for (auto& s : e.plan.steps)
+      if (s.interpreted) fmt::print(stderr, "rlx: {}: {}\n", options_.name, s.name);
+  plans_.push_front(std::move(e));
+  if (plans_.size() > kMostPlans) plans_.pop_back();
+  return plans_.front();
+}
+
+void CpuExecutable::run_steps(PlanEntry& e) {
+  auto run = [&](bool kept) {
+    for (std::size_t i = 0; i < e.plan.steps.size(); ++i) {
+      auto& step = e.plan.steps[i];
+      if (step.kept != kept) continue;
+      if (!time_steps_) {
+        step.run(e.buffers.data());
+        continue;
+      }
+      auto start = std::chrono::steady_clock::now();
+      step.run(e.buffers.data());
+      e.seconds[i] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+  };
+  if (e.kept_version != version_) {
+    run(true);
+    e.kept_version = version_;
+  }
+  run(false);
+}
+
+void copy_result(const PlanEntry& e, const Result& r, Array& to) {
+  std::size_t width = size_of(r.dtype);
+  copy_strided(e.buffers[std::size_t(r.buffer)] + r.offset * std::int64_t(width), r.strides, to.bytes(), [&] {
+    Extents strides(r.shape.size());
+    std::int64_t step = 1;
+    for (std::size_t d = r.shape.size(); d-- > 0; step *= r.shape[d]) strides[d] = step;
+    return strides;
+  }(), r.shape, width);
+}
+
+Array CpuExecutable::read(const PlanEntry& e, int output) const {
+  auto& r = e.plan.results[std::size_t(output)];
+  Array out(r.dtype, r.shape);
+  copy_result(e, r, out);
+  return out;
+}
+
+void CpuExecutable::write(const PlanEntry& e, int output, Param& param) const {
+  auto& r = e.plan.results[std::size_t(output)];
+  if (!param.next.bytes() || param.next.shape() != r.shape) param.next = Array(r.dtype, r.shape);
+  copy_result(e, r, param.next);
+}
+
+std::string CpuExecutable::report() const {
+  std::string out;
+  for (auto& e : plans_) {
+    std::size_t interpreted = std::size_t(std::ranges::count_if(e.plan.steps, [](auto& s) { return s.interpreted; }));
+    out += fmt::format("cpu: {}: {} nodes in {} steps ({} interpreted), arena {} bytes (at least {} live at once), kept {} bytes\n", options_.name,
+                       graph_.size(), e.plan.steps.size(), interpreted, e.plan.arena_bytes, e.plan.peak_bytes, e.plan.kept_bytes);
+    for (std::size_t i = 0; i < e.plan.steps.size(); ++i) {
+      auto& s = e.plan.steps[i];
+      out += time_steps_ ? fmt::format("  {:10.3f} ms  {}{}\n", e.seconds[i] * 1e3, s.kept ? "kept " : "", s.name) : fmt::format("  {}{}\n", s.kept ? "kept " : "", s.name);
+    }
+  }
+  return out;
+}
+
+class CpuBackend : public Backend {
+  std::string name() const override { return "cpu"; }
+  std::unique_ptr<Executable> compile(const Graph& graph, const CompileOptions& options) override {
+    return std::make_unique<CpuExecutable>(graph, options);
+  }
+};
+
+}  // namespace
+}  // namespace rlx::cpu
+
+namespace rlx {
+std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<cpu::CpuBackend>(); }
+}  // namespace rlx
