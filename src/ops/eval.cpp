@@ -133,9 +133,9 @@ Array evaluate_node(Node node, std::span<const Array> in, const Bindings& symbol
     return eval_body(args, types);
   } catch (const UserError& e) {
     std::string_view what = e.what();
-    std::string tag = fmt::format("[{}]", node.op().name);
-    throw UserError(fmt::format("{}{} (at {}{})", what.starts_with("[") ? "" : tag + " ", what, node.text(),
-                                node.origins().empty() ? "" : ", " + node.origins().front()));
+    std::string where = node.text() + (node.origins().empty() ? "" : ", " + node.origins().front());
+    if (what.starts_with("[")) throw UserError(fmt::format("{} (in {} {})", what, node.op().name, where));  // its body failed
+    throw UserError(fmt::format("[{}] {} (at {})", node.op().name, what, where));
   }
 }
 

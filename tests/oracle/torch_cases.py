@@ -233,11 +233,17 @@ for x, w, strides, padding, dilation, extra, groups in [
 for axis in [0, -1]:
     case("softmax", lambda x, axis=axis: x.softmax(axis), shape(3, 4, low=-6, high=6), axis=axis)
     case("log_softmax", lambda x, axis=axis: x.log_softmax(axis), shape(3, 4, low=-6, high=6), axis=axis)
+    hole = np.array([[True, False, True, True], [True] * 4, [False, True, False, True]])
+    case("masked_softmax", lambda x, axis=axis: x.softmax(axis), shape(3, 4), axis=axis)
+    case("masked_softmax", lambda x, m, axis=axis: x.masked_fill(~m, -torch.inf).softmax(axis), shape(3, 4), hole, axis=axis)
     for keepdims in [False, True]:
         case("logsumexp", lambda x, axis=axis, keepdims=keepdims: x.logsumexp(axis, keepdims), shape(3, 4, low=-6, high=6), axis=axis,
              keepdims=keepdims)
 case("layer_norm", lambda x, g, b: F.layer_norm(x, (4,), g, b, 1e-5), shape(2, 3, 4), shape(4), shape(4), axis=-1, eps=1e-5)
 case("layer_norm", lambda x, g, b: F.layer_norm(x, (3, 4), g, b, 1e-2), shape(2, 3, 4), shape(3, 4), shape(3, 4), axis=1, eps=1e-2)
+case("layer_norm", lambda x, g: F.layer_norm(x, (4,), g, None, 1e-5), shape(2, 3, 4), shape(4), axis=-1, eps=1e-5)
+case("layer_norm", lambda x: F.layer_norm(x, (4,)), shape(2, 3, 4), axis=-1, eps=1e-5)
+case("rms_norm", lambda x: F.rms_norm(x, (6,), None, 1e-5), shape(2, 6), eps=1e-5)
 case("rms_norm", lambda x, g: F.rms_norm(x, (6,), g, 1e-5), shape(2, 3, 6), shape(6), eps=1e-5)
 case("group_norm", lambda x, g, b: F.group_norm(x, 2, g, b, 1e-5), shape(2, 4, 3, 2), shape(4), shape(4), groups=2, eps=1e-5)
 case("group_norm", lambda x, g, b: F.group_norm(x, 3, g, b, 1e-3), shape(2, 3, 5), shape(3), shape(3), groups=3, eps=1e-3)
@@ -261,6 +267,15 @@ for axis in [1, -1]:
         (x.movedim(axis, -1) - m) / torch.sqrt(v + 1e-3) * g + b).movedim(-1, axis), x, shape(3), shape(3), shape(3), positive, **flags)
     case("batch_norm_inference", lambda x, g, b, m, v, axis=axis: batch_norm(x, g, b, m, v, axis), x, shape(3), shape(3), shape(3),
          positive, wrt=[0, 1, 2], **flags)
+
+    def to_input(dy, g, v, axis=axis):
+        return (dy.movedim(axis, -1) * g / torch.sqrt(v + 1e-3)).movedim(-1, axis)
+
+    def to_gamma(x, dy, m, v, axis=axis):
+        return (dy.movedim(axis, -1) * (x.movedim(axis, -1) - m) / torch.sqrt(v + 1e-3)).flatten(0, -2).sum(0)
+    case("batch_norm_inference_backward_input", to_input, x, shape(3), positive, **flags)
+    case("batch_norm_inference_backward_gamma", to_gamma, x, x, shape(3), positive, **flags)
+    case("batch_norm_inference_backward_beta", lambda dy, axis=axis: dy.movedim(axis, -1).flatten(0, -2).sum(0), x, channel_axis=axis)
 
 labels = np.array([[1, 0, 3], [2, 2, 1]])
 ignoring = np.array([[1, -100, 3], [2, -100, 1]], np.int32)
