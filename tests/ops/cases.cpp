@@ -1,0 +1,311 @@
+// The rows, family by family.
+#include "ops/cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/philox.h"
+
+namespace rlx {
+namespace {
+
+using Rows = std::vector<OpCase>;
+
+#define CASE(...) [](const Nodes& n, Graph g) -> Node { (void)n, (void)g; return __VA_ARGS__; }
+// One input of [2,3] in [low, high].
+#define ROW1(name, low, high, ...) {#name, {{{2, 3}, low, high}}, CASE(name(n[0])), __VA_ARGS__}
+// Two that broadcast: [2,1,3] and [4,1].
+#define ROW2(name, low, high, low2, high2, ...) \
+  {#name, {{{2, 1, 3}, low, high}, {{4, 1}, low2, high2}}, CASE(name(n[0], n[1])), __VA_ARGS__}
+
+constexpr auto kNone = Gradient::None, kChecked = Gradient::Checked, kRule = Gradient::Rule;
+
+Rows elementwise() {
+  return {
+      ROW1(neg, -2, 2, Over::Number),
+      ROW1(abs, -2, 2, Over::Number),
+      ROW1(sign, -2, 2, Over::Number, kRule),
+      ROW1(exp, -2, 2),
+      ROW1(exp2, -2, 2),
+      ROW1(expm1, -2, 2),
+      ROW1(log, 0.2, 4),
+      ROW1(log2, 0.2, 4),
+      ROW1(log1p, -0.8, 4),
+      ROW1(sqrt, 0.2, 4),
+      ROW1(rsqrt, 0.2, 4),
+      ROW1(sin, -3, 3),
+      ROW1(cos, -3, 3),
+      ROW1(tan, -1.2, 1.2),
+      ROW1(asin, -0.9, 0.9),
+      ROW1(acos, -0.9, 0.9),
+      ROW1(atan, -2, 2),
+      ROW1(sinh, -2, 2),
+      ROW1(cosh, -2, 2),
+      ROW1(tanh, -2, 2),
+      ROW1(asinh, -2, 2),
+      ROW1(acosh, 1.2, 4),
+      ROW1(atanh, -0.8, 0.8),
+      ROW1(erf, -2, 2),
+      ROW1(sigmoid, -3, 3),
+      ROW1(round, -3, 3, Over::Number, kRule),
+      ROW1(floor, -3, 3, Over::Number, kRule),
+      ROW1(ceil, -3, 3, Over::Number, kRule),
+      ROW1(trunc, -3, 3, Over::Number, kRule),
+      ROW1(stop_gradient, -2, 2, Over::All, kRule),
+      ROW1(isnan, -2, 2, Over::Float, kNone),
+      ROW1(isinf, -2, 2, Over::Float, kNone),
+      ROW1(isfinite, -2, 2, Over::Float, kNone),
+      ROW1(logical_not, 0, 1, Over::Bool, kNone),
+      ROW1(bitwise_not, -5, 5, Over::IntBool, kNone),
+      ROW2(add, -2, 2, -2, 2, Over::Number),
+      ROW2(sub, -2, 2, -2, 2, Over::Number),
+      ROW2(mul, -2, 2, -2, 2, Over::Number),
+      ROW2(div, -5, 5, 1, 3, Over::Number),
+      ROW2(floor_div, -5, 5, 1, 3, Over::Number, kRule),
+      ROW2(mod, -5, 5, 1, 3, Over::Number),
+      ROW2(fmod, -5, 5, 1, 3, Over::Number),
+      ROW2(pow, 0.5, 3, 0, 2, Over::Number),
+      ROW2(atan2, -2, 2, 0.5, 2),
+      ROW2(maximum, -2, 2, -2, 2, Over::Number),
+      ROW2(minimum, -2, 2, -2, 2, Over::Number),
+      ROW2(equal, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(not_equal, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(less, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(less_equal, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(greater, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(greater_equal, -2, 2, -2, 2, Over::All, kNone),
+      ROW2(logical_and, 0, 1, 0, 1, Over::Bool, kNone),
+      ROW2(logical_or, 0, 1, 0, 1, Over::Bool, kNone),
+      ROW2(logical_xor, 0, 1, 0, 1, Over::Bool, kNone),
+      ROW2(bitwise_and, -5, 5, -5, 5, Over::IntBool, kNone),
+      ROW2(bitwise_or, -5, 5, -5, 5, Over::IntBool, kNone),
+      ROW2(bitwise_xor, -5, 5, -5, 5, Over::IntBool, kNone),
+      ROW2(left_shift, 0, 5, 0, 3, Over::Int, kNone),
+      ROW2(right_shift, -50, 50, 0, 3, Over::Int, kNone),
+      {"where", {{{2, 3}, 0, 1, Fill::Bool}, {{2, 1, 3}}, {{3}}}, CASE(where(n[0], n[1], n[2])), Over::All},
+      {"cast", {{{2, 3}}}, CASE(cast(n[0], DType::F64)), Over::All},
+      {"cast", {{{2, 3}}}, CASE(cast(n[0], DType::BF16)), Over::Number, kRule, 0, 16, "bf16"},
+      {"cast", {{{2, 3}, -50, 50}}, CASE(cast(n[0], DType::I8)), Over::Number, kNone, 0, 16, "i8"},
+      {"cast", {{{2, 3}, 0, 1}}, CASE(cast(n[0], DType::I32)), Over::Bool, kNone, 0, 16, "from bool"},
+  };
+}
+
+Rows composed() {
+  return {
+      ROW1(relu, -2, 2, Over::Number),
+      ROW2(relu_backward, -2, 2, -2, 2, Over::Number),
+      {"clamp", {{{2, 3}, -3, 3}, {{3}, -2, -1}, {{2, 1}, 1, 2}}, CASE(clamp(n[0], n[1], n[2])), Over::Number},
+      ROW1(reciprocal, 0.5, 3),
+      ROW1(square, -2, 2, Over::Number),
+      ROW1(relu2, -2, 2, Over::Number),
+      ROW1(relu6, -4, 9, Over::Number),
+      ROW1(silu, -3, 3, Over::Float, kChecked, 2),
+      ROW1(gelu, -3, 3, Over::Float, kChecked, 6),
+      ROW1(gelu_tanh, -3, 3, Over::Float, kChecked, 12, 60),
+      ROW1(softplus, -3, 3, Over::Float, kChecked, 3),
+      ROW1(mish, -3, 3, Over::Float, kChecked, 6),
+      ROW1(hard_sigmoid, -4, 4, Over::Float, kChecked, 1.5),
+      ROW1(hard_swish, -4, 4, Over::Float, kChecked, 4),
+      ROW1(softsign, -3, 3, Over::Float, kChecked, 2),
+      ROW1(erfc, -2, 2, Over::Float, kChecked, 1),
+      ROW2(logaddexp, -2, 2, -2, 2, Over::Float, kChecked, 4),
+#define BACKWARD(kind, low, high, error)                                                                   \
+  {"activation_backward", {{{2, 3}, low, high}, {{2, 3}}},                                                 \
+   CASE(activation_backward(n[0], n[1], Activation::kind)), Over::Float, kChecked, error, 100, #kind}
+      BACKWARD(Relu, -2, 2, 0),
+      BACKWARD(Sigmoid, -3, 3, 4),
+      BACKWARD(Tanh, -2, 2, 6),
+      BACKWARD(Silu, -3, 3, 12),
+      BACKWARD(Gelu, -3, 3, 12),
+      BACKWARD(GeluTanh, -3, 3, 40),
+      BACKWARD(Exp, -2, 2, 4),
+      BACKWARD(Log, 0.5, 3, 4),
+      BACKWARD(Sqrt, 0.5, 3, 4),
+      BACKWARD(Rsqrt, 0.5, 3, 6),
+      BACKWARD(Neg, -2, 2, 0),
+      BACKWARD(Abs, -2, 2, 0),
+      BACKWARD(Sin, -3, 3, 4),
+      BACKWARD(Cos, -3, 3, 4),
+      BACKWARD(Tan, -1, 1, 12),
+      BACKWARD(Atan, -2, 2, 4),
+      BACKWARD(Round, -2, 2, 0),
+      BACKWARD(Floor, -2, 2, 0),
+      BACKWARD(Ceil, -2, 2, 0),
+  };
+}
+
+Rows reductions() {
+  CaseInput x{{2, 3, 4}}, distinct{{2, 3, 4}, -2, 2, Fill::Distinct};
+  return {
+      {"sum", {x}, CASE(sum(n[0], {-1})), Over::Number},
+      {"sum", {x}, CASE(sum(n[0], {0, 2}, true)), Over::Number, kChecked, 0, 16, "kept"},
+      {"mean", {x}, CASE(mean(n[0], {1, 2})), Over::Float, kChecked, 2},
+      {"mean", {x}, CASE(mean(n[0], {0}, true)), Over::Float, kChecked, 2, 16, "kept"},
+      {"max", {distinct}, CASE(max(n[0], {1})), Over::Number},
+      {"max", {distinct}, CASE(max(n[0], {0, -1}, true)), Over::Number, kChecked, 0, 16, "kept"},
+      {"min", {distinct}, CASE(min(n[0], {0, 1, 2})), Over::Number},
+      {"prod", {{{2, 3, 2}, 0.5, 1.5}}, CASE(prod(n[0], {1, 2})), Over::Number},
+      {"prod", {{{2, 3, 2}, -1.5, 1.5}}, CASE(prod(n[0], {0}, true)), Over::Number, kChecked, 0, 16, "kept"},
+      {"any", {{{2, 3}, -1, 1}}, CASE(any(n[0], {1})), Over::IntBool, kNone},
+      {"all", {{{2, 3}, -1, 1}}, CASE(all(n[0], {0}, true)), Over::IntBool, kNone},
+      {"argmax", {distinct}, CASE(argmax(n[0], 1)), Over::Number, kNone},
+      {"argmin", {distinct}, CASE(argmin(n[0], -1, true)), Over::Number, kNone},
+      {"cumsum", {x}, CASE(cumsum(n[0], 1)), Over::Number},
+      {"cumsum", {x}, CASE(cumsum(n[0], -1, true, true)), Over::Number, kChecked, 0, 16, "exclusive, reverse"},
+      {"cumprod", {{{2, 4}, -1.5, 1.5}}, CASE(cumprod(n[0], 1)), Over::Number},
+      {"cumprod", {{{3, 2}, -1.5, 1.5}}, CASE(cumprod(n[0], 0, true)), Over::Number, kChecked, 0, 16, "exclusive"},
+      {"cumprod", {{{3, 2}, -1.5, 1.5}}, CASE(cumprod(n[0], 0, false, true)), Over::Number, kChecked, 0, 16, "reverse"},
+      {"cumprod", {{{3, 2}, -1.5, 1.5}}, CASE(cumprod(n[0], 0, true, true)), Over::Number, kChecked, 0, 16, "exclusive, reverse"},
+  };
+}
+
+Rows movement() {
+  CaseInput x{{2, 3, 4}};
+  return {
+      {"reshape", {x}, CASE(reshape(n[0], {4, 6})), Over::All},
+      {"expand", {{{2, 1, 3}}}, CASE(expand(n[0], {2, 2, 4, 3})), Over::All},
+      {"transpose", {x}, CASE(transpose(n[0], {2, 0, 1})), Over::All},
+      {"slice", {x}, CASE(slice(n[0], {0, 1, 0}, {2, 2, 4}, {1, 1, 1})), Over::All},
+      {"slice", {{{2, 7}}}, CASE(slice(n[0], {1, 6}, {2, 3}, {-1, -2})), Over::All, kChecked, 0, 16, "backwards"},
+      {"slice", {{{2, 7}}}, CASE(slice(n[0], {0, 1}, {2, 2}, {1, 4})), Over::All, kChecked, 0, 16, "steps"},
+      {"pad", {{{2, 3}}}, CASE(pad(n[0], {1, 0}, {0, 2}, 1)), Over::All},
+      {"concat", {{{2, 1, 3}}, {{2, 2, 3}}, {{2, 0, 3}}}, CASE(concat(n, 1)), Over::All},
+      {"flip", {x}, CASE(flip(n[0], {0, -1})), Over::All},
+      {"iota", {{{2}, 0, 2, Fill::Index}}, CASE(iota(g, {3, 4}, 1, DType::F32)), Over::Fixed, kNone},
+  };
+}
+
+Rows index() {
+  CaseInput x{{3, 4, 2}}, at{{2, 3}, -4, 4, Fill::Index}, distinct{{3, 5}, -2, 2, Fill::Distinct};
+  return {
+      {"gather", {x, at}, CASE(gather(n[0], n[1], 1)), Over::All},
+      {"gather", {x, {{}, 0, 3, Fill::Index}}, CASE(gather(n[0], n[1], 0)), Over::All, kChecked, 0, 16, "scalar"},
+      {"scatter", {x, at, {{3, 2, 3, 2}}}, CASE(scatter(n[0], n[1], n[2], 1, ScatterMode::Set)), Over::All},
+      {"scatter", {x, at, {{3, 2, 3, 2}}}, CASE(scatter(n[0], n[1], n[2], 1, ScatterMode::Add)), Over::Number, kChecked, 0, 16, "add"},
+      {"gather_elements", {x, {{2, 5, 2}, -4, 4, Fill::Index}}, CASE(gather_elements(n[0], n[1], 1)), Over::All},
+      {"scatter_elements", {x, {{2, 5, 2}, -4, 4, Fill::Index}, {{2, 6, 2}}}, CASE(scatter_elements(n[0], n[1], n[2], 1, ScatterMode::Set)), Over::All},
+      {"scatter_elements", {x, {{2, 5, 2}, -4, 4, Fill::Index}, {{2, 5, 3}}}, CASE(scatter_elements(n[0], n[1], n[2], 1, ScatterMode::Add)), Over::Number, kChecked, 0, 16, "add"},
+      {"size", {x}, CASE(size(n[0], 1)), Over::All, kNone},
+      {"argsort", {distinct}, CASE(argsort(n[0])), Over::Number, kNone},
+      {"argsort", {distinct}, CASE(argsort(n[0], 0, true)), Over::Number, kNone, 0, 16, "descending"},
+      {"sort", {distinct}, CASE(sort(n[0], 1, true)), Over::Number},
+      {"one_hot", {{{2, 3}, -4, 4, Fill::Index}}, CASE(one_hot(n[0], 4)), Over::Fixed, kNone},
+  };
+}
+
+Rows random() {
+  CaseInput seed{{}, 0, 100, Fill::Seed};
+  return {
+      {"random_uniform", {seed}, CASE(random_uniform(n[0], {3, 5}, -1, 2)), Over::Fixed, kNone},
+      {"random_normal", {seed}, CASE(random_normal(n[0], {3, 5}, 1, 0.5, DType::F16)), Over::Fixed, kNone},
+      {"random_bernoulli", {seed}, CASE(random_bernoulli(n[0], {3, 5}, 0.4)), Over::Fixed, kNone},
+  };
+}
+
+PoolAttrs pool_1d() { return {.kernel = {3}, .strides = {2}, .low = {1}, .high = {1}, .ceil_mode = true}; }
+PoolAttrs pool_2d() { return {.kernel = {2, 3}, .strides = {1, 2}, .low = {1, 0}, .dilation = {2, 1}}; }
+PoolAttrs padded(PoolAttrs pool) {
+  pool.count_include_pad = true;
+  return pool;
+}
+
+Rows pools() {
+  CaseInput a{{2, 2, 6}, -2, 2, Fill::Distinct}, b{{1, 2, 4, 5}, -2, 2, Fill::Distinct}, c{{1, 1, 3, 2, 3}, -2, 2, Fill::Distinct};
+  return {
+      {"max_pool", {a}, CASE(max_pool(n[0], pool_1d())), Over::Number},
+      {"max_pool", {b}, CASE(max_pool(n[0], pool_2d())), Over::Number, kChecked, 0, 16, "2-D"},
+      {"max_pool", {c}, CASE(max_pool(n[0], {.kernel = {2, 2, 2}})), Over::Number, kChecked, 0, 16, "3-D"},
+      {"max_pool_indices", {b}, CASE(max_pool_indices(n[0], pool_2d())), Over::Number, kNone},
+      {"avg_pool", {a}, CASE(avg_pool(n[0], pool_1d()))},
+      {"avg_pool", {b}, CASE(avg_pool(n[0], padded(pool_2d()))), Over::Float, kChecked, 0, 16, "2-D"},
+      {"avg_pool", {c}, CASE(avg_pool(n[0], {.kernel = {2, 1, 2}})), Over::Float, kChecked, 0, 16, "3-D"},
+      {"avg_pool_backward", {{{2, 2, 4}}}, CASE(avg_pool_backward(n[0], {2, 2, 6}, pool_1d()))},
+  };
+}
+
+// Values in [0, 1) that do not depend on the dtype.
+std::vector<double> numbers(const CaseInput& input, std::uint64_t stream) {
+  std::vector<double> out(static_cast<std::size_t>(count(input.shape)));
+  PhiloxStream random(20, stream);
+  for (auto& v : out) v = random.next_uniform();
+  if (input.fill == Fill::Distinct) {  // ranks instead
+    std::vector<std::size_t> order(out.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](auto i, auto k) { return out[i] < out[k]; });
+    for (std::size_t i = 0; i < order.size(); ++i) out[order[i]] = double(i) / double(order.size());
+  }
+  return out;
+}
+
+Array fill(const CaseInput& input, DType dtype, std::uint64_t stream) {
+  std::vector<double> values = numbers(input, stream);
+  bool whole = input.fill == Fill::Index || input.fill == Fill::Seed;
+  if (whole) dtype = DType::I64;
+  if (input.fill == Fill::Bool) dtype = DType::Bool;
+  double low = is_unsigned_int(dtype) && input.fill != Fill::Distinct ? std::max(input.low, 0.0) : input.low;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double& v = values[i];
+    if (dtype == DType::Bool) v = v >= 0.5;
+    else if (input.fill == Fill::Distinct && is_int(dtype)) v = std::round(v * double(values.size()));  // still distinct
+    else v = low + v * (input.high - low);
+    if (whole) v = std::floor(v);
+    else if (is_int(dtype)) v = std::round(v);
+  }
+  return Array(values, input.shape).cast(dtype);
+}
+
+}  // namespace
+
+const std::vector<OpCase>& op_cases() {
+  static const Rows rows = [] {
+    Rows out;
+    for (auto& family : {elementwise(), composed(), reductions(), movement(), index(), random(), pools()})
+      out.insert(out.end(), family.begin(), family.end());
+    return out;
+  }();
+  return rows;
+}
+
+std::vector<DType> case_dtypes(const OpCase& c) {
+  using enum DType;
+  std::vector<DType> floats{F64, F32, F16, BF16}, ints{I64, I32, I16, I8, U64, U32, U16, U8}, out;
+  auto add = [&](const std::vector<DType>& more) { out.insert(out.end(), more.begin(), more.end()); };
+  if (c.over == Over::Float || c.over == Over::Number || c.over == Over::All) add(floats);
+  if (c.over != Over::Float && c.over != Over::Bool && c.over != Over::Fixed) add(ints);
+  if (c.over == Over::IntBool || c.over == Over::Bool || c.over == Over::All) out.push_back(Bool);
+  if (c.over == Over::Fixed) out.push_back(F32);
+  return out;
+}
+
+std::vector<Array> case_values(const OpCase& c, DType dtype) {
+  std::vector<Array> out;
+  for (auto& input : c.inputs) out.push_back(fill(input, dtype, out.size()));
+  return out;
+}
+
+Graph case_graph(const OpCase& c, DType dtype) {
+  Graph graph;
+  Nodes in;
+  for (auto& value : case_values(c, dtype)) in.push_back(graph.input("x" + std::to_string(in.size()), value.type()));
+  graph.set_outputs({c.build(in, graph)});
+  return graph;
+}
+
+Feeds case_feeds(const std::vector<Array>& values) {
+  Feeds out;
+  for (auto& v : values) out.emplace("x" + std::to_string(out.size()), v);
+  return out;
+}
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::F64: return 0x1p-52;
+    case DType::F32: return 0x1p-23;
+    case DType::F16: return 0x1p-10;
+    case DType::BF16: return 0x1p-7;
+    default: return 0;
+  }
+}
+
+}  // namespace rlx
