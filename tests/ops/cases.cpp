@@ -224,6 +224,56 @@ Rows pools() {
   };
 }
 
+ConvAttrs conv_2d() { return {.strides = {2, 1}, .low = {1, 0}, .high = {1, 2}, .dilation = {1, 2}, .groups = 2}; }
+
+Rows contractions() {
+  CaseInput x{{1, 2, 5, 4}}, w{{4, 1, 3, 2}}, y{{1, 4, 3, 4}};
+  return {
+      {"matmul", {{{2, 3}}, {{3, 4}}}, CASE(matmul(n[0], n[1])), Over::Number},
+      {"matmul", {{{2, 1, 2, 3}}, {{3, 3, 2}}}, CASE(matmul(n[0], n[1])), Over::Number, kChecked, 0, 16, "batched"},
+      {"matmul", {{{3}}, {{2, 3, 2}}}, CASE(matmul(n[0], n[1])), Over::Number, kChecked, 0, 16, "vector"},
+      {"matmul", {{{2, 0}}, {{0, 3}}}, CASE(matmul(n[0], n[1])), Over::Number, kChecked, 0, 16, "empty"},
+      {"matmul", {{{2, 3}, -9, 9}, {{3, 4}, -9, 9}}, CASE(matmul(n[0], n[1], DType::I64)), Over::Int, kNone, 0, 16, "wide"},
+      {"dot_general", {{{2, 3, 4}}, {{4, 2, 5, 3}}}, CASE(dot_general(n[0], n[1], {0}, {1}, {2, 1}, {0, 3})), Over::Number},
+      {"conv", {x, w}, CASE(conv(n[0], n[1], conv_2d()))},
+      {"conv", {{{2, 3, 6}}, {{2, 3, 3}}}, CASE(conv(n[0], n[1], {.low = {1}, .high = {1}})), Over::Float, kChecked, 0, 16, "1-D"},
+      {"conv_backward_input", {y, w}, CASE(conv_backward_input(n[0], n[1], conv_2d(), {5, 4}))},
+      {"conv_backward_weight", {x, y}, CASE(conv_backward_weight(n[0], n[1], conv_2d(), {3, 2}))},
+      {"conv_transpose", {{{1, 2, 3}}, {{2, 2, 3}}}, CASE(conv_transpose(n[0], n[1], {.strides = {2}, .low = {1}, .output_padding = {1}}))},
+  };
+}
+
+AttentionAttrs heads(AttentionMask mask, std::int64_t window = 0, double softcap = 0) { return {.mask = mask, .window = window, .softcap = softcap}; }
+
+Rows networks() {
+  CaseInput x{{2, 3, 4}}, channel{{3}, 0.5, 2}, q{{1, 4, 3, 4}}, k{{1, 2, 5, 4}};
+  return {
+      {"softmax", {x}, CASE(softmax(n[0])), Over::Float, kChecked, 1},
+      {"softmax", {x}, CASE(softmax(n[0], 1)), Over::Float, kChecked, 1, 16, "axis"},
+      {"masked_softmax", {x, {{3, 4}, 0, 1, Fill::Bool}}, CASE(masked_softmax(n[0], n[1])), Over::Float, kChecked, 1},
+      {"log_softmax", {x}, CASE(log_softmax(n[0])), Over::Float, kChecked, 2},
+      {"logsumexp", {x}, CASE(logsumexp(n[0], 1, true)), Over::Float, kChecked, 2},
+      {"layer_norm", {x, {{4}}, {{4}}}, CASE(layer_norm(n[0], n[1], n[2])), Over::Float, kChecked, 4},
+      {"layer_norm", {x}, CASE(layer_norm(n[0], none, none, 1)), Over::Float, kChecked, 4, 16, "plain"},
+      {"rms_norm", {x, {{4}}}, CASE(rms_norm(n[0], n[1])), Over::Float, kChecked, 4},
+      {"group_norm", {{{2, 4, 3}}, {{4}}, {{4}}}, CASE(group_norm(n[0], n[1], n[2], 2)), Over::Float, kChecked, 4},
+      {"batch_norm_inference", {x, {{3}}, {{3}}, {{3}}, channel}, CASE(batch_norm_inference(n[0], n[1], n[2], n[3], n[4])), Over::Float, kChecked, 8},
+      {"batch_norm_inference", {x, {{4}}, {{4}}, {{4}}, {{4}, 0.5, 2}}, CASE(batch_norm_inference(n[0], n[1], n[2], n[3], n[4], -1)), Over::Float, kChecked, 8, 16, "last"},
+      {"batch_norm_inference_backward_input", {x, {{3}}, channel}, CASE(batch_norm_inference_backward_input(n[0], n[1], n[2], 1, 1e-5)), Over::Float, kChecked, 8},
+      {"batch_norm_inference_backward_gamma", {x, x, {{3}}, channel}, CASE(batch_norm_inference_backward_gamma(n[0], n[1], n[2], n[3], 1, 1e-5)), Over::Float, kChecked, 16},
+      {"batch_norm_inference_backward_beta", {x}, CASE(batch_norm_inference_backward_beta(n[0], -1)), Over::Float, kChecked, 4},
+      {"cross_entropy", {{{3, 4}}, {{3}, 0, 4, Fill::Index}}, CASE(cross_entropy(n[0], n[1])), Over::Float, kChecked, 4},
+      {"cross_entropy", {{{3, 4}}, {{3}, 0, 4, Fill::Index}}, CASE(cross_entropy(n[0], n[1], Reduction::None)), Over::Float, kChecked, 4, 16, "none"},
+      {"rope", {{{1, 2, 3, 4}}, {{3}, 0, 9, Fill::Index}}, CASE(rope(n[0], n[1])), Over::Float, kChecked, 4},
+      {"rope", {{{1, 2, 3, 6}}, {{3}, 0, 9, Fill::Index}}, CASE(rope(n[0], n[1], 100, true, 4)), Over::Float, kChecked, 4, 16, "interleaved"},
+      {"attention", {q, k, k}, CASE(attention(n[0], n[1], n[2])), Over::Float, kChecked, 4},
+      {"attention", {q, k, k}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::Causal, 0, 5))), Over::Float, kChecked, 4, 16, "causal, capped"},
+      {"attention", {q, k, k}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::SlidingWindow, 2))), Over::Float, kChecked, 4, 16, "window"},
+      {"attention", {q, k, k, {{3, 5}, 0, 1, Fill::Bool}, {{1}, 3, 5, Fill::Index}}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::Custom), n[3], n[4])), Over::Float, kChecked, 4, 16, "mask, lengths"},
+      {"attention", {q, k, k, {{3, 5}}}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::Bias), n[3])), Over::Float, kChecked, 4, 16, "bias"},
+  };
+}
+
 // Values in [0, 1) that do not depend on the dtype.
 std::vector<double> numbers(const CaseInput& input, std::uint64_t stream) {
   std::vector<double> out(static_cast<std::size_t>(count(input.shape)));
@@ -260,7 +310,7 @@ Array fill(const CaseInput& input, DType dtype, std::uint64_t stream) {
 const std::vector<OpCase>& op_cases() {
   static const Rows rows = [] {
     Rows out;
-    for (auto& family : {elementwise(), composed(), reductions(), movement(), index(), random(), pools()})
+    for (auto& family : {elementwise(), composed(), reductions(), movement(), index(), random(), pools(), contractions(), networks()})
       out.insert(out.end(), family.begin(), family.end());
     return out;
   }();
