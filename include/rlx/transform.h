@@ -25,4 +25,47 @@ Nodes hvp(Node y, const Nodes& wrt, const Nodes& v);
 /// primitives and leaves every other node, name and origin alone. Gives the same graph where there are none.
 Graph lower_backward_ops(const Graph& graph);
 
+// ---------------------------------------------------------------------------------------------- BitNet b1.58
+
+enum class ScaleScope : std::uint8_t {
+  PerTensor,   // one scale a weight
+  PerChannel,  // one for each output: a matmul's column (of each batch), a dot_general's free position, a convolution's channel
+};
+struct BitNetConfig {
+  ScaleScope weight_scale = ScaleScope::PerTensor;
+  bool quantize_weights = true;      // false: they are ternary already
+  bool quantize_activations = true;  // those that meet a weight in a matmul
+  bool weights_from_inputs = true;   // an Input may be a weight too
+  double weight_epsilon = 1e-5, activation_epsilon = 1e-5;  // the least mean |w| and max |x|
+  std::vector<std::string> keep_full_precision;  // leaves by exact name; a constant without one is const#<id>
+};
+struct BitNetReport {
+  std::vector<std::string> ternary_weights;  // leaves, each once, in the order of the nodes that use them
+  int quantized_activations = 0;             // how many matmuls now read int8 activations
+  struct Skipped {
+    std::string node, reason;
+  };
+  std::vector<Skipped> skipped;
+};
+struct BitNetResult {
+  Graph graph;  // the source itself where nothing was rewritten
+  BitNetReport report;
+};
+/// Quantisation-aware training as in BitNet b1.58, in ordinary ops. The weight operand of each matmul, dot_general, conv
+/// and conv_transpose that comes from a leaf by transpose, reshape, cast and expand becomes scale · clamp(round(w / scale),
+/// -1, 1) with scale = max(mean |w|, epsilon), the mean in f64, rounded once to f32. The left operand of such a matmul
+/// becomes clamp(round(x · s), -128, 127) / s with s = 127 / max(max |x|, epsilon) over its last axis. Gradients pass
+/// straight through. f16 and bf16 operands are quantised in f32 and the result rounded to their dtype.
+/// Throws UserError where an epsilon is not above 0 or `keep_full_precision` names no leaf.
+BitNetResult inject_bitnet_qat(const Graph& graph, const BitNetConfig& config = {});
+
+/// Ternary weights by hand, as the pass's graph computes them.
+struct Ternary {
+  Array codes;   // i8 of the weight's shape
+  Array scales;  // f32 of the weight's shape with 1 for each axis that was reduced
+};
+/// To the bit the codes and scales that the forward pass of a graph under `config` uses. `reduced`: for PerChannel, the
+/// axes under one scale, {-2} for a matmul's [..., K, N], all but the first for a convolution's [O, I, ...].
+Ternary ternarize(const Array& weight, const BitNetConfig& config = {}, const Axes& reduced = {-2});
+
 }  // namespace rlx

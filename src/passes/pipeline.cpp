@@ -18,7 +18,7 @@ std::vector<Pass> cpu_passes(std::function<bool(Node)> claims) {
       {"simplify", simplify},
       {"collapse_straight_through", collapse_straight_through},
       {"drop_stop_gradients", drop_stop_gradients},
-      //      {"use_integer_matmul", use_integer_matmul},  // before anything takes its patterns apart
+      {"use_integer_matmul", use_integer_matmul},  // before anything takes its patterns apart
       {"fold_constants", [](const Graph& graph) { return fold_constants(graph); }},
       {"legalize", claimed},
       {"simplify", simplify},

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "rlx/array.h"
+#include "rlx/transform.h"
 
 namespace rlx {
 
@@ -23,10 +23,6 @@ inline std::int8_t ternary_code(float w, float scale) {
 }
 void ternary_codes(std::span<const float> w, float scale, std::int8_t* codes);
 
-struct Ternary {
-  Array codes;   // i8 of the weight's shape
-  Array scales;  // f32 of the weight's shape with 1 for each axis that was reduced
-};
 /// One scale for all elements.
 Ternary ternarize_per_tensor(const Array& w, float eps = kTernaryEpsilon);
 /// One scale for each index of the axes not in `reduced`: {-2} for a matmul's [..., K, N], all but the first for a

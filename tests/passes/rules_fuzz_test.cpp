@@ -152,7 +152,8 @@ bool nearly(const Array& a, const Array& b) {
 
 void fuzz(const Rule& rule, const RuleSet& alone) {
   SCOPED_TRACE(rule.name);
-  Random r{std::mt19937_64(std::hash<std::string>{}(rule.name))};
+  // Other values with --gtest_shuffle --gtest_random_seed=N.
+  Random r{std::mt19937_64(std::hash<std::string>{}(rule.name) + std::uint64_t(testing::UnitTest::GetInstance()->random_seed()))};
   bool exact = !(rule.flags & kInexact);
   int fired = 0;
   for (int tries = 0; tries < 3000 && fired < 40; ++tries) {
