@@ -170,13 +170,16 @@ def check(got, exact, dtype, ulp=0.5, signed_zero=True, hint=""):
         return
     exact = exact.astype(np.longdouble)
     value = wide(got)
+    slack = 1e-3 if DEVICE == "interpreter" else 4  # devices compute f32 in f32, and may lose subnormal results
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(np.isnan(value), np.isnan(exact), err_msg=f"NaN {hint}: {value} {exact}")
         infinite = np.isinf(exact)
         np.testing.assert_array_equal(value[infinite], exact[infinite], err_msg=f"infinity {hint}")
         top = np.ldexp(np.longdouble(1), LIMITS[dtype][2] + 1)  # infinity stands for the number after the greatest
         error = np.abs(np.clip(value, -top, top) - np.clip(exact, -top, top))
-        bound = (ulp + (1e-3 if ulp else 0)) * ulp_of(exact, dtype)
+        bound = (ulp + (slack if ulp else 0)) * ulp_of(exact, dtype)
+        if ulp and DEVICE != "interpreter":
+            bound = np.maximum(bound, np.ldexp(np.longdouble(1), LIMITS[dtype][1]))
         bad = (error > bound) & ~np.isnan(exact)
     if np.any(bad):
         worst = np.max((error / ulp_of(exact, dtype))[bad])

@@ -145,7 +145,7 @@ int Planner::constant(Group& g, float value) {
 int Planner::load(Group& g, const View& view, DType dtype, const Extents& shape) {
   View laid = broadcast_view(view, shape);
   bool one_a_row = g.columns != 1 && count(shape) == g.rows && !(count(shape) == g.rows * g.columns && last_of(shape) == g.columns);
-  if (one_a_row) laid.shape.push_back(1), laid.strides.push_back(0);
+  if (one_a_row || (g.columns == 1 && last_of(shape) != 1)) laid.shape.push_back(1), laid.strides.push_back(0);
   g.loads.push_back(make_access(laid, dtype));
   g.reads.insert(view.buffer);
   return emit(g, {.op = Instr::Op::Load, .id = int(g.loads.size()) - 1}, g.loads.back().space());
@@ -375,7 +375,7 @@ void Planner::finish_group(Group& g) {
       Node n = node(store->second);
       View view = storage(n);
       bool full = count(view.shape) == g.rows * g.columns && (g.columns == 1 || last_of(view.shape) == g.columns);
-      if (!full) view.shape.push_back(1), view.strides.push_back(0);
+      if (!full || (g.columns == 1 && last_of(view.shape) != 1)) view.shape.push_back(1), view.strides.push_back(0);
       program->stores.push_back(make_access(view, n.dtype()));
       program->code.push_back({.op = Instr::Op::Store, .id = int(program->stores.size()) - 1, .src = {g.register_of.at(n.id())}});
     }
