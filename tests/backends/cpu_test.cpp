@@ -170,6 +170,24 @@ TEST(Cpu, GatherAndScatterCheckTheirIndices) {
   }
 }
 
+TEST(Cpu, ACrossEntropyStepIsFused) {
+  Graph g;
+  Node logits = g.input("logits", DType::F32, {6, 33}), labels = g.input("labels", DType::I32, {6});
+  Node loss = cross_entropy(logits, labels);
+  g.set_outputs({loss, grad(loss, {logits})[0]});
+  ArrayMap in{{"logits", random_array(DType::F32, {6, 33}, 1)}, {"labels", Array(std::vector<std::int32_t>{0, 32, 5, -100, 7, 7}, {6})}};
+  auto report = expect_same(g, in);
+  EXPECT_EQ(report.find("gather_elements %"), std::string::npos) << report;
+  in["labels"].values<std::int32_t>()[2] = 33;
+  auto cpu = Session(Device::cpu()).compile(g);
+  try {
+    cpu.run(in);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("index 33 is outside [-33, 33)"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Cpu, AMeanInF64IsTheSameEverywhere) {
   for (std::int64_t n : {1, 100, 4096, 5000, 70001}) {
     Graph g;

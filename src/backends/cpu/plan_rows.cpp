@@ -10,6 +10,9 @@
 namespace rlx::cpu {
 namespace {
 
+constexpr std::size_t kMostCode = 400;  // instructions of one program
+
+std::string load_key(Node n, const Extents& laid) { return fmt::format("{} {}", n.id(), to_string(laid)); }
 std::int64_t last_of(const Extents& shape) { return shape.empty() ? 1 : shape.back(); }
 Extents with_last_one(Extents shape) {
   if (!shape.empty()) shape.back() = 1;
@@ -47,7 +50,10 @@ bool is_small_integer(Node n) {
 
 // Integers that f32 holds exactly.
 bool is_small_constant(Node n) {
-  if (!n.is(constant_op) || !is_int(n.dtype())) return false;
+  if (!is_int(n.dtype())) return false;
+  while (n.is(ops::reshape) || n.is(ops::expand) || n.is(ops::transpose)) n = n.input(0);
+  if (n.is(ops::iota)) return is_static(n.shape()) && n.dim(n.attrs<IotaAttrs>().axis).number() <= 1 << 24;
+  if (!n.is(constant_op)) return false;
   auto& value = n.attrs<ConstantAttrs>().value;
   for (std::int64_t i = 0; i < value.size(); ++i)
     if (std::abs(value.at(i)) > 1 << 24) return false;
@@ -107,14 +113,14 @@ Group* Planner::find_group(Node n) {
       if (is_scalar_constant(m)) continue;
       bool inside = g && at(m).group == i && aligned(m, state.shape);
       if (!inside && ready_outside(m) > i) possible = false;
-      joins |= inside || (g && g->loaded.contains(fmt::format("{} {}", m.id(), to_string(state.shape))));
+      joins |= inside || (g && g->loaded.contains(load_key(m, state.shape)));
     }
     if (!possible) {
       bool hopeless = std::ranges::any_of(operands, [&](Node m) { return !is_scalar_constant(m) && at(m).ready > i; });
       if (hopeless) return nullptr;
       continue;
     }
-    if (g && joins && g->open && g->kept == state.kept && fits(*g, state.shape) && g->code.size() < 400) return g;
+    if (g && joins && g->open && g->kept == state.kept && fits(*g, state.shape) && g->code.size() < kMostCode) return g;
   }
   return nullptr;
 }
@@ -154,7 +160,7 @@ int Planner::load(Group& g, const View& view, DType dtype, const Extents& shape)
 int Planner::operand(Group& g, Node m, const Extents& shape) {
   if (is_scalar_constant(m)) return constant(g, float(m.attrs<ConstantAttrs>().value.at(0)));
   if (at(m).group == g.index && aligned(m, shape)) return g.register_of.at(m.id());
-  std::string key = fmt::format("{} {}", m.id(), to_string(shape));
+  std::string key = load_key(m, shape);
   if (auto it = g.loaded.find(key); it != g.loaded.end()) return it->second;
   return g.loaded[key] = load(g, memory(m), m.dtype(), shape);
 }
@@ -324,16 +330,51 @@ bool Planner::plan_column_reduction(Node n, Node x, const Axes& axes) {
   return true;
 }
 
+// The program that computes x, or has loaded it, with whole rows of it at hand, or null.
+Group* Planner::group_with_rows_of(Node x, bool kept, int least) {
+  auto& shape = at(x).shape;
+  auto usable = [&](Group* g) {
+    return g && g->open && g->kept == kept && g->columns == last_of(shape) && count(shape) == g->rows * g->columns && g->code.size() < kMostCode;
+  };
+  for (int i = int(groups_.size()) - 1; i >= least; --i) {
+    Group* g = groups_[std::size_t(i)].get();
+    if (usable(g) && (at(x).group == i || g->loaded.contains(load_key(x, shape)))) return g;
+  }
+  return nullptr;
+}
+int Planner::row_operand(Group& g, Node x) {
+  return at(x).group == g.index ? g.register_of.at(x.id()) : g.loaded.at(load_key(x, at(x).shape));
+}
+
+// One column of each row, by index: how a loss picks the label's logit.
+bool Planner::plan_take(Node n) {
+  if (!n.is(ops::gather_elements)) return false;
+  Node x = n.input(0), index = n.input(1);
+  auto& shape = at(x).shape;
+  bool rows = normalize_axis(n.attrs<AxisAttrs>().axis, x.rank()) == x.rank() - 1 && at(index).shape == with_last_one(shape);
+  bool small = (index.dtype() == DType::I32 || index.dtype() == DType::I64) && last_of(shape) <= 1 << 24;
+  if (!rows || !small || !is_row_dtype(x.dtype())) return false;
+  memory(index);
+  Group* g = group_with_rows_of(x, at(n).kept, at(index).ready);
+  if (!g) {
+    memory(x);
+    g = &new_group(count(shape) / last_of(shape), last_of(shape), at(n).kept);
+    operand(*g, x, shape);
+  }
+  int column = load(*g, memory(index), index.dtype(), at(index).shape);
+  define(*g, n, emit(*g, {.op = Instr::Op::TakeColumn, .src = {row_operand(*g, x), column}}, g->columns == 1 ? Space::Full : Space::Row));
+  return true;
+}
+
 // Over the last axes, or over any others once they are moved there: one number a row.
 bool Planner::plan_row_reduction(Node n, Node x, const Axes& axes) {
   auto& shape = at(x).shape;
   if (axes.empty()) return false;
   Instr instr{.op = Instr::Op::ReduceRow, .id = int(*reduction_of(n)), .number = 1};
   bool last_only = axes.size() == 1 && axes[0] == x.rank() - 1;
-  Group* g = last_only && at(x).group >= 0 ? groups_[std::size_t(at(x).group)].get() : nullptr;
-  if (g && !(g->kept == at(n).kept && g->columns == last_of(shape) && count(shape) == g->rows * g->columns)) g = nullptr;
+  Group* g = last_only ? group_with_rows_of(x, at(n).kept, 0) : nullptr;
   if (g) {
-    instr.src[0] = g->register_of.at(x.id());
+    instr.src[0] = row_operand(*g, x);
   } else {
     View view = memory(x), moved{view.buffer, view.offset, {}, {}};
     std::int64_t columns = 1;
@@ -350,7 +391,7 @@ bool Planner::plan_row_reduction(Node n, Node x, const Axes& axes) {
     if (!flat) flat = reshape_view(copied(moved, x.dtype(), at(x).kept), kept);
     g = &new_group(rows, columns, at(n).kept);
     if (last_only) {  // others that read the same value may join
-      g->loaded[fmt::format("{} {}", x.id(), to_string(shape))] = instr.src[0] = load(*g, *flat, x.dtype(), kept);
+      g->loaded[load_key(x, shape)] = instr.src[0] = load(*g, *flat, x.dtype(), kept);
     } else {
       instr.src[0] = load(*g, *flat, x.dtype(), kept);
     }

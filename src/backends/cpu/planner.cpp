@@ -88,7 +88,7 @@ void Planner::plan_node(Node n) {
   bool empty = count(state.shape) == 0 || std::ranges::any_of(n.inputs(), [&](Node in) { return count(at(in).shape) == 0; });
   if (!empty) {
     if (n.op().kind == Kind::Movement || n.is(ops::stop_gradient)) return plan_movement(n);
-    if (plan_row_op(n) || plan_reduction(n) || plan_matmul(n) || plan_gather(n) || plan_scatter(n) || plan_conv(n)) return;
+    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_gather(n) || plan_scatter(n) || plan_conv(n)) return;
   }
   plan_interpreted(n);
 }
@@ -176,6 +176,9 @@ void Planner::plan_leaf(Node n) {
   if (n.is(constant_op)) {
     b.place = Buffer::Place::Constant;
     b.constant = n.attrs<ConstantAttrs>().value;
+  } else if (n.is(ops::iota)) {
+    b.place = Buffer::Place::Constant;
+    b.constant = evaluate_node(n, {}, symbols_);
   } else {
     b.place = Buffer::Place::Leaf;
     b.leaf = n.name();
@@ -184,6 +187,7 @@ void Planner::plan_leaf(Node n) {
 }
 
 void Planner::plan_movement(Node n) {
+  if (n.is(ops::iota)) return plan_leaf(n);
   if (n.is(ops::concat)) return plan_concat(n);
   if (n.is(ops::pad)) return plan_pad(n);
   auto& state = at(n);

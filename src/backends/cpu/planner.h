@@ -90,6 +90,9 @@ class Planner {
   bool plan_total(Node n, Node x);
   bool plan_row_reduction(Node n, Node x, const Axes& axes);
   bool plan_column_reduction(Node n, Node x, const Axes& axes);
+  Group* group_with_rows_of(Node x, bool kept, int least);
+  int row_operand(Group& g, Node x);
+  bool plan_take(Node n);
   bool alias_in_group(Node n);
   void finish_group(Group& g);
 
