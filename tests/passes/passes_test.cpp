@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 
 #include "ops/eval.h"
 #include "passes/passes.h"
@@ -175,6 +177,32 @@ TEST(Pipeline, ReportsAndVerifies) {
   for (int id = 0; id < out.graph.size(); ++id) EXPECT_NE(out.graph.node(id).op().kind, Kind::Composite);
   Feeds feeds{{"x", Array(std::vector<float>{-4, -1, 1, 5}, {4})}};
   EXPECT_TRUE(identical(evaluate(out.graph.outputs()[0], feeds), evaluate(graph.outputs()[0], feeds)));
+}
+
+TEST(Pipeline, WritesTheGraphsIntoAFolder) {
+  std::string folder = testing::TempDir() + "rlx_dump_test";
+  std::filesystem::remove_all(folder);
+  setenv("RLX_DUMP", folder.c_str(), 1);
+  Graph graph;
+  graph.set_outputs({-(-graph.input("x", DType::F32, {4}))});
+  run_passes(graph, {{"simplify", simplify}, {"simplify", simplify}}, {.name = "test"});
+  unsetenv("RLX_DUMP");
+  EXPECT_TRUE(std::filesystem::exists(folder + "/test.01.simplify.rlx"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/test.02.simplify.rlx"));  // it changed nothing
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Pipeline, PrintsWhatRLX_DEBUGAsksFor) {
+  setenv("RLX_DEBUG", "5", 1);
+  Graph graph;
+  graph.set_outputs({-(-exp(graph.input("x", DType::F32, {4}) * 2))});
+  testing::internal::CaptureStderr();
+  run_passes(graph, {{"simplify", simplify}}, {.name = "test"});
+  std::string text = testing::internal::GetCapturedStderr();
+  unsetenv("RLX_DEBUG");
+  EXPECT_NE(text.find("[test] simplify"), std::string::npos) << text;
+  EXPECT_NE(text.find("6 -> 4 nodes\n    1 x double_neg\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("%3 f32[4] = exp(%2)\noutputs %3\n"), std::string::npos) << text;
 }
 
 TEST(Pipeline, ErrorsNameThePass) {
