@@ -45,21 +45,6 @@ struct TileHash {
 
 enum Kind : i64 { kF32, kBf16, kS8, kU8 };
 
-const dnnl::engine& engine() {
-  // Never destroyed: threads may outlive the statics. The limit on oneDNN must precede its first primitive.
-  static const dnnl::engine& instance = [&]() -> dnnl::engine& {
-    if (cpu_features().isa == Isa::Avx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
-    if (cpu_features().isa == Isa::Portable) dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41);
-    return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
-  return instance;
-}
-
-dnnl::stream& stream() {
-  thread_local dnnl::stream instance(engine());
-  return instance;
-}
-
 /// A oneDNN matmul for one tile shape; may run on several threads at once.
 class TileProduct {
  public:
@@ -82,7 +67,7 @@ class TileProduct {
       attr.set_post_ops(ops);
     }
     OneThread one;
-    dnnl::matmul::primitive_desc desc({a_desc, b_desc, c_desc}, attr, engine());
+    dnnl::matmul::primitive_desc desc({a_desc, b_desc, c_desc}, attr, onednn_engine());
     primitive_ = dnnl::matmul(desc);
     descs_ = {desc.src_desc(), desc.weights_desc(), desc.dst_desc(), desc.scratchpad_desc()};
   }
@@ -98,7 +83,7 @@ class TileProduct {
                                {DNNL_ARG_DST, (*use)[2].get()},
                                {DNNL_ARG_SCRATCHPAD, (*use)[3].get()}};
     OneThread one;
-    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), 4, args), "matmul failed");
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), onednn_stream().get(), 4, args), "matmul failed");
     std::lock_guard lock(mutex_);
     free_.push_back(std::move(use));
   }
@@ -116,7 +101,7 @@ class TileProduct {
       }
     }
     auto fresh = std::make_unique<Memories>();
-    for (std::size_t i = 0; i < 4; ++i) (*fresh)[i] = dnnl::memory(descs_[i], engine(), nullptr);
+    for (std::size_t i = 0; i < 4; ++i) (*fresh)[i] = dnnl::memory(descs_[i], onednn_engine(), nullptr);
     return fresh;
   }
 
@@ -280,14 +265,10 @@ void matvec(const Product& p) {
 
 void run_matvec(const Product& p) {
   switch (p.kind) {
-    case kF32:
-      return matvec<float, float, float, float>(p);
-    case kBf16:
-      return matvec<std::uint16_t, std::uint16_t, float, float>(p);
-    case kS8:
-      return matvec<std::int8_t, std::int8_t, std::int16_t, std::int32_t>(p);
-    case kU8:
-      return matvec<std::uint8_t, std::int8_t, std::int16_t, std::int32_t>(p);
+    case kF32: return matvec<float, float, float, float>(p);
+    case kBf16: return matvec<std::uint16_t, std::uint16_t, float, float>(p);
+    case kS8: return matvec<std::int8_t, std::int8_t, std::int16_t, std::int32_t>(p);
+    case kU8: return matvec<std::uint8_t, std::int8_t, std::int16_t, std::int32_t>(p);
   }
 }
 
@@ -316,8 +297,8 @@ class TileSet {
   std::shared_ptr<TileProduct> at_[2][2];
 };
 
-/// Copies an operand with rows and columns swapped, or (`swap` false) as it is, into padded rows in this thread's scratch,
-/// and points it there.
+/// Copies an operand with rows and columns swapped, or (`swap` false) as it is, into padded rows in this thread's
+/// scratch, and points it there.
 template <class T>
 void repack(Operand& x, i64 rows, i64 cols, bool swap, Slot slot, Kernels::Transpose<T> transpose) {
   i64 line = 64 / i64(sizeof(T)), width = round_up(cols, line) + line;  // rows a power of two apart share cache sets
@@ -343,10 +324,13 @@ void repack_operands(Product& p) {
   bool wide = p.n >= (cpu_features().amx_bf16 ? 256 : 512);
   if (p.kind == kF32) {
     bool by_columns = p.b.col != 1;
-    if (p.m >= 512 && (by_columns || p.b.row % 1024 == 0)) repack(p.b, p.k, p.n, by_columns, kTransposed, own.transpose_32);
+    if (p.m >= 512 && (by_columns || p.b.row % 1024 == 0))
+      repack(p.b, p.k, p.n, by_columns, kTransposed, own.transpose_32);
   } else if (p.a.col != 1 && wide) {
-    if (p.kind == kBf16) repack(p.a, p.m, p.k, true, kTransposed, own.transpose_16);
-    else repack(p.a, p.m, p.k, true, kTransposed, own.transpose_8);
+    if (p.kind == kBf16)
+      repack(p.a, p.m, p.k, true, kTransposed, own.transpose_16);
+    else
+      repack(p.a, p.m, p.k, true, kTransposed, own.transpose_8);
   }
 }
 

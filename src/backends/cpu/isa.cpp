@@ -10,9 +10,9 @@
 // A value above what the CPU has means what it has.
 #include "backends/cpu/isa.h"
 
-#include <cstdlib>
 #include <string>
 
+#include "base/env.h"
 #include "rlx/base.h"
 
 #if defined(__x86_64__)
@@ -59,8 +59,7 @@ CpuFeatures limit_cpu(CpuFeatures found, std::string_view value) {
 
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = [] {
-    const char* value = std::getenv("RLX_CPU_ISA");
-    return detail::limit_cpu(detail::detect_cpu(), value ? value : "");
+    return detail::limit_cpu(detail::detect_cpu(), env("RLX_CPU_ISA"));
   }();
   return features;
 }

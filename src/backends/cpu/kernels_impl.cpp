@@ -51,7 +51,10 @@ RLX_INLINE float one(std::uint16_t v) {
 RLX_INLINE std::int32_t one(std::int8_t v) { return v; }
 RLX_INLINE std::int32_t one(std::uint8_t v) { return v; }
 
-template <class Y> RLX_INLINE void store(Y* y, Y sum, bool accumulate) { *y = accumulate ? *y + sum : sum; }
+template <class Y>
+RLX_INLINE void store(Y* y, Y sum, bool accumulate) {
+  *y = accumulate ? *y + sum : sum;
+}
 
 // ---- f32 and bf16 matrix times f32 vector
 
@@ -100,7 +103,8 @@ void matvec_dot(i64 n, i64 k, const M* m, i64 stride, const float* x, float* y, 
 }
 
 /// Adds kRows rows of the matrix, each times its x, to the sums of `n` columns.
-template <int kRows, class M> RLX_INLINE void add_rows(i64 n, const M* m, i64 stride, const float* x, float* sums) {
+template <int kRows, class M>
+RLX_INLINE void add_rows(i64 n, const M* m, i64 stride, const float* x, float* sums) {
   i64 j = 0;
   for (; j + kLanes <= n; j += kLanes) {
     Floats v = load_as<Floats>(sums + j);
@@ -188,7 +192,8 @@ RLX_INLINE std::int32_t sum_pairs(Pairs v) {
 }
 
 /// a[i], b[i], a[i + 1], b[i + 1], … widened, i = kPairs * part.
-template <class M> RLX_INLINE Pairs weave(const M* a, const M* b, int part) {
+template <class M>
+RLX_INLINE Pairs weave(const M* a, const M* b, int part) {
 #if defined(__SSE4_1__)
   __m128i x = _mm_loadu_si128((const __m128i*)a), y = _mm_loadu_si128((const __m128i*)b);
   __m128i low = _mm_unpacklo_epi8(x, y), high = _mm_unpackhi_epi8(x, y);
@@ -348,7 +353,8 @@ RLX_INLINE Zip8 zip_high(Zip8 a, Zip8 b) {
 }
 
 /// A square of 16 bytes a row: zipping row i with row i + n/2, log2 n times, transposes it.
-template <class V, class T> RLX_INLINE void transpose_square(const T* in, i64 in_row, T* out, i64 out_row) {
+template <class V, class T>
+RLX_INLINE void transpose_square(const T* in, i64 in_row, T* out, i64 out_row) {
   constexpr int kSide = 16 / sizeof(T);
   V rows[kSide], next[kSide];
 #pragma GCC unroll 16
@@ -367,7 +373,8 @@ template <class V, class T> RLX_INLINE void transpose_square(const T* in, i64 in
   for (int i = 0; i < kSide; ++i) __builtin_memcpy(out + i * out_row, &rows[i], 16);
 }
 
-template <class V, class T> void transpose(i64 rows, i64 cols, const T* in, i64 in_row, T* out, i64 out_row) {
+template <class V, class T>
+void transpose(i64 rows, i64 cols, const T* in, i64 in_row, T* out, i64 out_row) {
   constexpr i64 kSide = 16 / sizeof(T), kBlock = 128 / sizeof(T);  // two cache lines
   for (i64 c0 = 0; c0 < cols; c0 += kBlock)
     for (i64 r0 = 0; r0 < rows; r0 += kBlock) {

@@ -1,10 +1,13 @@
-// Keeps oneDNN's OpenMP at one thread, and gives each thread scratch memory.
+// oneDNN's engine and streams, its OpenMP kept at one thread, and scratch memory for each thread.
 #include "backends/cpu/onednn.h"
 
 #include <dlfcn.h>
 
 #include <cstdlib>
 #include <new>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "backends/cpu/isa.h"
 
 namespace rlx::cpu {
 namespace {
@@ -27,6 +30,21 @@ struct Scratch {
 };
 
 }  // namespace
+
+const dnnl::engine& onednn_engine() {
+  // Never destroyed: threads may outlive the statics. The limit on oneDNN must precede its first primitive.
+  static const dnnl::engine& instance = []() -> dnnl::engine& {
+    if (cpu_features().isa == Isa::Avx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+    if (cpu_features().isa == Isa::Portable) dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41);
+    return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
+  return instance;
+}
+
+dnnl::stream& onednn_stream() {
+  thread_local dnnl::stream instance(onednn_engine());
+  return instance;
+}
 
 OneThread::OneThread() {
   auto& omp = openmp();

@@ -2,7 +2,16 @@
 #pragma once
 #include <cstddef>
 
+namespace dnnl {
+struct engine;
+struct stream;
+}  // namespace dnnl
+
 namespace rlx::cpu {
+
+/// oneDNN's CPU engine, held to the instruction sets of cpu_features(), and this thread's stream on it.
+const dnnl::engine& onednn_engine();
+dnnl::stream& onednn_stream();
 
 /// While it lives, OpenMP regions entered by this thread have one thread, so oneDNN starts none of its own. To be held
 /// when a primitive is made (its blocking depends on the count) and when it runs.
