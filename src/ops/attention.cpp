@@ -32,7 +32,9 @@ struct Heads {
 };
 
 Heads heads_of(Node q, Node k, Node v) {
-  auto shapes = [&] { return fmt::format("q {}, k {} and v {}", to_string(q.shape()), to_string(k.shape()), to_string(v.shape())); };
+  auto shapes = [&] {
+    return fmt::format("q {}, k {} and v {}", to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+  };
   if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4)
     throw UserError(fmt::format("needs q [B,H,T,D], k [B,K,S,D] and v [B,K,S,E], got {}", shapes()));
   for (int axis : {0, 1, 2})
@@ -41,7 +43,8 @@ Heads heads_of(Node q, Node k, Node v) {
   if (q.dim(3) != k.dim(3)) throw UserError(fmt::format("head sizes of q and k differ: got {}", shapes()));
   Dim group = q.dim(1) == k.dim(1) ? Dim(1) : k.dim(1) == Dim(0) ? Dim(0) : floor_div(q.dim(1), k.dim(1));
   if (group * k.dim(1) != q.dim(1))
-    throw UserError(fmt::format("{} query heads are no multiple of {} key heads: got {}", q.dim(1).text(), k.dim(1).text(), shapes()));
+    throw UserError(fmt::format("{} query heads are no multiple of {} key heads: got {}", q.dim(1).text(),
+                                k.dim(1).text(), shapes()));
   return {q.dim(0), q.dim(1), k.dim(1), group, q.dim(2), k.dim(2)};
 }
 
@@ -67,19 +70,23 @@ Node visible(Node q, Node k, Node lengths, const Heads& h, const AttentionAttrs&
   bool ordered = attrs.mask == AttentionMask::Causal || attrs.mask == AttentionMask::SlidingWindow;
   if (!ordered && !lengths) return none;
   auto number = [&](Node x, int axis) {
-    return x.dim(axis).is_number() ? graph.constant(Array(std::vector<std::int64_t>{x.dim(axis).number()}, {})) : size(x, axis);
+    return x.dim(axis).is_number() ? graph.constant(Array(std::vector<std::int64_t>{x.dim(axis).number()}, {}))
+                                   : size(x, axis);
   };
   Node key = iota(graph, {h.keys}, 0, DType::I64), end = none, seen = none;
   if (lengths) {
     if (!is_int(lengths.dtype()) || lengths.shape() != Shape{h.batch})
-      throw UserError(fmt::format("the key lengths need to be integers of shape [{}], got {}", h.batch.text(), to_string(lengths.type())));
+      throw UserError(fmt::format("the key lengths need to be integers of shape [{}], got {}", h.batch.text(),
+                                  to_string(lengths.type())));
     end = reshape(to_dtype(lengths, DType::I64), {h.batch, 1, 1, 1, 1});
     seen = key < end;
   }
   if (!ordered) return seen;
   Node query = reshape(iota(graph, {h.queries}, 0, DType::I64), {h.queries, 1});
-  if (lengths) query = query + (end - number(q, 2));
-  else if (h.queries != h.keys) query = query + (number(k, 2) - number(q, 2));
+  if (lengths)
+    query = query + (end - number(q, 2));
+  else if (h.queries != h.keys)
+    query = query + (number(k, 2) - number(q, 2));
   Node before = key <= query;
   seen = seen ? seen & before : before;
   if (attrs.mask == AttentionMask::Causal) return seen;
@@ -94,13 +101,16 @@ Node attention_body(const BodyArgs& args) {
   if (args.in.size() != expected)
     throw UserError(fmt::format("the mask kind {} with{} key lengths takes {} inputs, got {}", field_text(attrs.mask),
                                 attrs.has_lengths ? "" : "out", expected, args.in.size()));
-  if (attrs.mask == AttentionMask::SlidingWindow && attrs.window < 1) throw UserError(fmt::format("the window is {}, expected 1 or more", attrs.window));
+  if (attrs.mask == AttentionMask::SlidingWindow && attrs.window < 1)
+    throw UserError(fmt::format("the window is {}, expected 1 or more", attrs.window));
   if (!(attrs.softcap >= 0)) throw UserError(fmt::format("softcap is {}, expected 0 or more", attrs.softcap));
   Heads h = heads_of(q, k, v);
   Node mask = has_mask ? args.in[3] : none, lengths = attrs.has_lengths ? args.in[expected - 1] : none;
   Node seen = visible(q, k, lengths, h, attrs);
   if (attrs.mask == AttentionMask::Custom) {
-    if (mask.dtype() != DType::Bool) throw UserError(fmt::format("a custom mask must be bool (a float one is a bias), got {}", to_string(mask.type())));
+    if (mask.dtype() != DType::Bool)
+      throw UserError(
+          fmt::format("a custom mask must be bool (a float one is a bias), got {}", to_string(mask.type())));
     Node custom = grouped("mask", mask, h);
     seen = seen ? seen & custom : custom;
   }
@@ -112,7 +122,9 @@ Node attention_body(const BodyArgs& args) {
   scores = reshape(scores, split);
   if (attrs.softcap != 0) scores = attrs.softcap * tanh(scores / attrs.softcap);
   if (attrs.mask == AttentionMask::Bias) {
-    if (!is_float(mask.dtype())) throw UserError(fmt::format("a bias must be a float (a bool one is a custom mask), got {}", to_string(mask.type())));
+    if (!is_float(mask.dtype()))
+      throw UserError(
+          fmt::format("a bias must be a float (a bool one is a custom mask), got {}", to_string(mask.type())));
     scores = scores + grouped("bias", mask, h);
   }
   Node p = reshape(masked_softmax(scores, seen, -1), {h.batch, h.key_heads, rows, h.keys});

@@ -14,11 +14,13 @@ namespace {
 
 // NumPy's reading of the operands: a vector on the left is a row, one on the right a column, and that axis is then
 // left out of the result.
-template <class T> struct MatmulSizes {
+template <class T>
+struct MatmulSizes {
   std::vector<T> a_batch, b_batch;
   T m, k, b_k, n;
 };
-template <class T> MatmulSizes<T> matmul_sizes(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T>
+MatmulSizes<T> matmul_sizes(const std::vector<T>& a, const std::vector<T>& b) {
   MatmulSizes<T> s;
   s.m = a.size() == 1 ? T(1) : a[a.size() - 2];
   s.k = a.back();
@@ -56,7 +58,8 @@ Type infer_matmul(const TypeArgs& t) {
   return {dtype, out};
 }
 
-template <class T> Array multiply(const EvalArgs& e) {
+template <class T>
+Array multiply(const EvalArgs& e) {
   Array a = e.in[0].cast(dtype_of<T>()), b = e.in[1].cast(dtype_of<T>());
   auto s = matmul_sizes(a.shape(), b.shape());
   std::vector<std::pair<std::int64_t, std::int64_t>> matrices;  // which of a and of b give each of the result
@@ -144,12 +147,13 @@ void check_pairs(const char* what, Node a, Node b, const Axes& lhs, const Axes& 
     throw UserError(fmt::format("got {} {} axes of lhs and {} of rhs, expected as many", lhs.size(), what, rhs.size()));
   for (std::size_t i = 0; i < lhs.size(); ++i)
     if (a.dim(lhs[i]) != b.dim(rhs[i]))
-      throw UserError(fmt::format("{} axes {} of {} and {} of {} differ: {} and {}", what, lhs[i], to_string(a.shape()), rhs[i],
-                                  to_string(b.shape()), a.dim(lhs[i]).text(), b.dim(rhs[i]).text()));
+      throw UserError(fmt::format("{} axes {} of {} and {} of {} differ: {} and {}", what, lhs[i], to_string(a.shape()),
+                                  rhs[i], to_string(b.shape()), a.dim(lhs[i]).text(), b.dim(rhs[i]).text()));
 }
 
 Node dot_general_body(Node a, Node b, const DotGeneralAttrs& attrs) {
-  Roles l = roles_of("lhs", a, attrs.lhs_batch, attrs.lhs_contract), r = roles_of("rhs", b, attrs.rhs_batch, attrs.rhs_contract);
+  Roles l = roles_of("lhs", a, attrs.lhs_batch, attrs.lhs_contract),
+        r = roles_of("rhs", b, attrs.rhs_batch, attrs.rhs_contract);
   check_pairs("batch", a, b, l.batch, r.batch);
   check_pairs("contract", a, b, l.contract, r.contract);
   Shape out, batch;
@@ -159,8 +163,10 @@ Node dot_general_body(Node a, Node b, const DotGeneralAttrs& attrs) {
     shape.insert(shape.end(), {rows, columns});
     return shape;
   };
-  Node left = reshape(transpose(a, joined({&l.batch, &l.free, &l.contract})), matrices(product(a, l.free), product(a, l.contract)));
-  Node right = reshape(transpose(b, joined({&r.batch, &r.contract, &r.free})), matrices(product(b, r.contract), product(b, r.free)));
+  Node left = reshape(transpose(a, joined({&l.batch, &l.free, &l.contract})),
+                      matrices(product(a, l.free), product(a, l.contract)));
+  Node right = reshape(transpose(b, joined({&r.batch, &r.contract, &r.free})),
+                       matrices(product(b, r.contract), product(b, r.free)));
   out = batch;
   for (int axis : l.free) out.push_back(a.dim(axis));
   for (int axis : r.free) out.push_back(b.dim(axis));

@@ -91,7 +91,8 @@ Node masked_softmax_body(Node x, Node mask, const AxisAttrs& attrs) {
 
 void check_scale(const char* name, Node scale, Node x) {
   if (!broadcasts_to(scale.shape(), x.shape()))
-    throw UserError(fmt::format("{} of shape {} does not broadcast to {}", name, to_string(scale.shape()), to_string(x.shape())));
+    throw UserError(
+        fmt::format("{} of shape {} does not broadcast to {}", name, to_string(scale.shape()), to_string(x.shape())));
 }
 Axes axes_from(int axis, int rank) {
   Axes out;
@@ -129,7 +130,8 @@ Node group_norm_body(const BodyArgs& args) {
   if (x.rank() < 2) throw UserError(fmt::format("needs [N, C, …], got {}", to_string(x.shape())));
   if (attrs.groups < 1) throw UserError(fmt::format("groups is {}, expected 1 or more", attrs.groups));
   Dim per_group = floor_div(x.dim(1), attrs.groups);
-  if (per_group * attrs.groups != x.dim(1)) throw UserError(fmt::format("{} channels do not divide into {} groups", x.dim(1).text(), attrs.groups));
+  if (per_group * attrs.groups != x.dim(1))
+    throw UserError(fmt::format("{} channels do not divide into {} groups", x.dim(1).text(), attrs.groups));
   Shape grouped = x.shape(), channel(x.shape().size() - 1, 1);
   grouped[1] = per_group;
   grouped.insert(grouped.begin() + 1, attrs.groups);
@@ -137,7 +139,8 @@ Node group_norm_body(const BodyArgs& args) {
   Node y = reshape(layer_norm(reshape(widen(x), grouped), none, none, 2, attrs.eps), x.shape());
   for (std::size_t i = 1; i < args.in.size(); ++i) {
     if (args.in[i].shape() != Shape{x.dim(1)})
-      throw UserError(fmt::format("{} needs one entry a channel of {}, got {}", i == 1 ? "gamma" : "beta", to_string(x.shape()), to_string(args.in[i].shape())));
+      throw UserError(fmt::format("{} needs one entry a channel of {}, got {}", i == 1 ? "gamma" : "beta",
+                                  to_string(x.shape()), to_string(args.in[i].shape())));
     Node v = reshape(args.in[i], channel);
     y = i == 1 ? y * v : y + v;
   }
@@ -150,7 +153,8 @@ Node group_norm_body(const BodyArgs& args) {
 Node along_channel(const char* name, Node v, Node x, int channel_axis) {
   int axis = normalize_axis(channel_axis, x.rank());
   if (v.shape() != Shape{x.dim(axis)})
-    throw UserError(fmt::format("{} needs one entry a channel (axis {} of {}), got {}", name, axis, to_string(x.shape()), to_string(v.shape())));
+    throw UserError(fmt::format("{} needs one entry a channel (axis {} of {}), got {}", name, axis,
+                                to_string(x.shape()), to_string(v.shape())));
   Shape shape(x.shape().size(), 1);
   shape[std::size_t(axis)] = x.dim(axis);
   return reshape(v, shape);
@@ -166,8 +170,11 @@ Node inverse_deviation(Node var, double eps) { return rsqrt(widen(var) + eps); }
 Node batch_norm_body(const BodyArgs& args) {
   auto& attrs = args.attrs.as<BatchNormAttrs>();
   Node x = args.in[0];
-  auto channel = [&](const char* name, std::size_t i) { return along_channel(name, args.in[i], x, attrs.channel_axis); };
-  Node y = (widen(x) - channel("mean", 3)) * (channel("gamma", 1) * inverse_deviation(channel("var", 4), attrs.eps)) + channel("beta", 2);
+  auto channel = [&](const char* name, std::size_t i) {
+    return along_channel(name, args.in[i], x, attrs.channel_axis);
+  };
+  Node y = (widen(x) - channel("mean", 3)) * (channel("gamma", 1) * inverse_deviation(channel("var", 4), attrs.eps)) +
+           channel("beta", 2);
   return to_dtype(y, x.dtype());
 }
 Nodes batch_norm_grad(const GradArgs& g) {
@@ -176,7 +183,8 @@ Nodes batch_norm_grad(const GradArgs& g) {
   Node to_x = batch_norm_inference_backward_input(g.dy, gamma, var, attrs.channel_axis, attrs.eps);
   Node to_gamma = batch_norm_inference_backward_gamma(g.x, g.dy, mu, var, attrs.channel_axis, attrs.eps);
   Node to_var = -0.5 * to_gamma * gamma / (widen(var) + attrs.eps);
-  return {to_x, to_gamma, batch_norm_inference_backward_beta(g.dy, attrs.channel_axis), -sum_to_channel(widen(to_x), attrs.channel_axis), to_var};
+  return {to_x, to_gamma, batch_norm_inference_backward_beta(g.dy, attrs.channel_axis),
+          -sum_to_channel(widen(to_x), attrs.channel_axis), to_var};
 }
 
 // ---------------------------------------------------------------------------------------------- cross entropy
@@ -185,8 +193,10 @@ struct Labels {
   Node valid, index;  // where a label counts, and the class there
 };
 Labels labels_of(Node logits, Node labels, const CrossEntropyAttrs& attrs) {
-  if (logits.rank() < 1 || !is_int(labels.dtype()) || labels.shape() != Shape(logits.shape().begin(), logits.shape().end() - 1))
-    throw UserError(fmt::format("needs logits [..., classes] and integer labels [...], got {} and {}", to_string(logits.type()), to_string(labels.type())));
+  if (logits.rank() < 1 || !is_int(labels.dtype()) ||
+      labels.shape() != Shape(logits.shape().begin(), logits.shape().end() - 1))
+    throw UserError(fmt::format("needs logits [..., classes] and integer labels [...], got {} and {}",
+                                to_string(logits.type()), to_string(labels.type())));
   Node wide = to_dtype(labels, DType::I64);
   Node valid = wide != labels.graph().constant(Array(std::vector<std::int64_t>{attrs.ignore_index}, {}));
   return {valid, where(valid, wide, 0)};
@@ -242,7 +252,8 @@ Node angles_like(Node x, Node positions, DType dtype) {
   Shape t{x.dim(-2)}, bt = x.rank() > 2 ? Shape{x.dim(0), x.dim(-2)} : t;
   if (!is_int(positions.dtype()) || (positions.shape() != t && positions.shape() != bt))
     throw UserError(fmt::format("needs integer positions of shape {}{} for x of {}, got {}", to_string(t),
-                                x.rank() > 2 ? " or " + to_string(bt) : "", to_string(x.shape()), to_string(positions.type())));
+                                x.rank() > 2 ? " or " + to_string(bt) : "", to_string(x.shape()),
+                                to_string(positions.type())));
   Shape shape(x.shape().size(), 1);
   shape[shape.size() - 2] = x.dim(-2);
   if (positions.rank() == 2) shape[0] = x.dim(0);
@@ -254,9 +265,11 @@ Node rope_body(Node x, Node positions, const RopeAttrs& attrs) {
   Node w = widen(x);
   std::int64_t dims = attrs.dims ? attrs.dims : x.dim(-1).number(), half = dims / 2;
   if (dims < 2 || dims % 2 != 0 || (x.dim(-1).is_number() && dims > x.dim(-1).number()))
-    throw UserError(fmt::format("rotates pairs: got {} dims of {}, expected an even number from 2 to the last axis", dims, to_string(x.shape())));
+    throw UserError(fmt::format("rotates pairs: got {} dims of {}, expected an even number from 2 to the last axis",
+                                dims, to_string(x.shape())));
   Array turns(DType::F64, {half});
-  for (std::int64_t i = 0; i < half; ++i) turns.values<double>()[std::size_t(i)] = std::pow(attrs.base, -2.0 * double(i) / double(dims));
+  for (std::int64_t i = 0; i < half; ++i)
+    turns.values<double>()[std::size_t(i)] = std::pow(attrs.base, -2.0 * double(i) / double(dims));
   Node angle = angles_like(x, positions, w.dtype()) * x.graph().constant(turns.cast(w.dtype()));
   Node c = cos(angle), s = attrs.inverse ? -sin(angle) : sin(angle);
   Node pairs = part_of_last(w, 0, dims), first, second;
@@ -297,7 +310,10 @@ constexpr OpDef softmax_rules = {
 constexpr OpDef masked_softmax_rules = {
     .min_inputs = 1,
     .max_inputs = 2,
-    .body = [](const BodyArgs& args) { return masked_softmax_body(args.in[0], args.in.size() > 1 ? args.in[1] : none, args.attrs.as<AxisAttrs>()); },
+    .body =
+        [](const BodyArgs& args) {
+          return masked_softmax_body(args.in[0], args.in.size() > 1 ? args.in[1] : none, args.attrs.as<AxisAttrs>());
+        },
     .grad = GRAD(softmax_grad(attrs.as<AxisAttrs>(), y, dy), none),
 };
 constexpr OpDef log_softmax_rules = {
@@ -316,7 +332,11 @@ constexpr OpDef layer_norm_rules = {
           auto& attrs = args.attrs.as<LayerNormAttrs>();
           return norm_body(args.in, axes_from(attrs.axis, args.in[0].rank()), attrs.eps, true);
         },
-    .grad = [](const GradArgs& g) { return norm_grad(g, axes_from(g.attrs.as<LayerNormAttrs>().axis, g.x.rank()), g.attrs.as<LayerNormAttrs>().eps, true); },
+    .grad =
+        [](const GradArgs& g) {
+          return norm_grad(g, axes_from(g.attrs.as<LayerNormAttrs>().axis, g.x.rank()),
+                           g.attrs.as<LayerNormAttrs>().eps, true);
+        },
 };
 constexpr OpDef rms_norm_rules = {
     .min_inputs = 1,
@@ -324,13 +344,18 @@ constexpr OpDef rms_norm_rules = {
     .body = [](const BodyArgs& args) { return norm_body(args.in, {-1}, args.attrs.as<EpsAttrs>().eps, false); },
     .grad = [](const GradArgs& g) { return norm_grad(g, {-1}, g.attrs.as<EpsAttrs>().eps, false); },
 };
-constexpr OpDef group_norm_rules = {.min_inputs = 1, .max_inputs = 3, .body = [](const BodyArgs& args) { return group_norm_body(args); }, .grad = by_body};
+constexpr OpDef group_norm_rules = {.min_inputs = 1,
+                                    .max_inputs = 3,
+                                    .body = [](const BodyArgs& args) { return group_norm_body(args); },
+                                    .grad = by_body};
 
-constexpr OpDef batch_norm_inference_rules = {.body = [](const BodyArgs& args) { return batch_norm_body(args); }, .grad = batch_norm_grad};
+constexpr OpDef batch_norm_inference_rules = {.body = [](const BodyArgs& args) { return batch_norm_body(args); },
+                                              .grad = batch_norm_grad};
 constexpr OpDef batch_norm_inference_backward_input_rules = {
     .body =
         [](Node dy, Node gamma, Node var, const BatchNormAttrs& attrs) {
-          Node scale = along_channel("gamma", gamma, dy, attrs.channel_axis) * inverse_deviation(along_channel("var", var, dy, attrs.channel_axis), attrs.eps);
+          Node scale = along_channel("gamma", gamma, dy, attrs.channel_axis) *
+                       inverse_deviation(along_channel("var", var, dy, attrs.channel_axis), attrs.eps);
           return to_dtype(widen(dy) * scale, dy.dtype());
         },
     .grad = by_body,
@@ -339,7 +364,9 @@ constexpr OpDef batch_norm_inference_backward_gamma_rules = {
     .body =
         [](Node x, Node dy, Node mu, Node var, const BatchNormAttrs& attrs) {
           Node centred = widen(x) - along_channel("mean", mu, x, attrs.channel_axis);
-          return sum_to_channel(widen(dy) * (centred * inverse_deviation(along_channel("var", var, x, attrs.channel_axis), attrs.eps)), attrs.channel_axis);
+          return sum_to_channel(
+              widen(dy) * (centred * inverse_deviation(along_channel("var", var, x, attrs.channel_axis), attrs.eps)),
+              attrs.channel_axis);
         },
     .grad = by_body,
 };
@@ -349,7 +376,8 @@ constexpr OpDef batch_norm_inference_backward_beta_rules = {
 };
 
 constexpr OpDef cross_entropy_rules = {
-    .body = [](Node logits, Node labels, const CrossEntropyAttrs& attrs) { return cross_entropy_body(logits, labels, attrs); },
+    .body = [](Node logits, Node labels,
+               const CrossEntropyAttrs& attrs) { return cross_entropy_body(logits, labels, attrs); },
     .eval = eval_cross_entropy,
     .grad = GRAD(cross_entropy_grad(a, b, attrs.as<CrossEntropyAttrs>(), dy), none),
 };

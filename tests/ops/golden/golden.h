@@ -2,6 +2,8 @@
 #pragma once
 #include <functional>
 
+#include "rlx/graph.h"
+
 namespace rlx {
 
 /// Checks the case `name` against what `build` makes of its inputs. `tolerance` is relative to the largest value.

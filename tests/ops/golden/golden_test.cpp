@@ -1,9 +1,11 @@
 // The stored cases and how one is replayed.
+#include "ops/golden/golden.h"
+
 #include <cmath>
 #include <map>
 
 #include "ops/values.h"
-#include "ops/golden/golden.h"
+#include "rlx/session.h"
 
 namespace rlx {
 namespace {
@@ -25,7 +27,9 @@ const Case& stored(const std::string& name) {
   return cases.at(name);
 }
 
-Array array_of(const Stored& s, DType dtype) { return Array(s.values, s.shape).cast(is_float(s.dtype) ? dtype : s.dtype); }
+Array array_of(const Stored& s, DType dtype) {
+  return Array(s.values, s.shape).cast(is_float(s.dtype) ? dtype : s.dtype);
+}
 
 void expect_close(const Array& got, const Stored& expected, double relative, const std::string& what) {
   ASSERT_EQ(got.shape(), expected.shape) << what;
@@ -34,34 +38,47 @@ void expect_close(const Array& got, const Stored& expected, double relative, con
     if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     double v = got.at(std::int64_t(i)), e = expected.values[i];
-    if (std::isnan(e)) EXPECT_TRUE(std::isnan(v)) << what << " element " << i << ": " << v;
-    else if (std::isinf(e)) EXPECT_EQ(v, e) << what << " element " << i;
-    else EXPECT_NEAR(v, e, relative * largest) << what << " element " << i;
+    if (std::isnan(e))
+      EXPECT_TRUE(std::isnan(v)) << what << " element " << i << ": " << v;
+    else if (std::isinf(e))
+      EXPECT_EQ(v, e) << what << " element " << i;
+    else
+      EXPECT_NEAR(v, e, relative * largest) << what << " element " << i;
   }
 }
 
-void replay(const Case& c, DType dtype, double tolerance, bool expanded, const std::function<Node(const Nodes&)>& build) {
+struct How {
+  Device device;
+  DType dtype;
+  double tolerance;
+  bool expanded = false;  // the body in the op's place
+};
+
+void replay(const Case& c, const How& how, const std::function<Node(const Nodes&)>& build) {
   Graph graph;
   Nodes in, wrt;
-  Feeds feeds;
+  ArrayMap feeds;
   for (std::size_t i = 0; i < c.inputs; ++i) {
-    Array value = array_of(c.arrays[i], dtype);
+    Array value = array_of(c.arrays[i], how.dtype);
     in.push_back(graph.input("x" + std::to_string(i), value.type()));
     feeds.emplace(in.back().name(), value);
     if (is_float(value.dtype())) wrt.push_back(in.back());
   }
   Node y = build(in);
-  if (expanded) {
+  if (how.expanded) {
     if (!y.op().body) return;
     y = y.op().body({y.inputs(), y.attrs(), y.op()});
   }
-  std::string what = std::string(to_string(dtype)) + (expanded ? " body" : "");
-  expect_close(evaluate(y, feeds), c.arrays[c.inputs], tolerance, what + " value");
-  if (c.arrays.size() == c.inputs + 1) return;
-  Nodes grads = grad(y, wrt, graph.constant(array_of(c.arrays[c.inputs + 1], y.dtype())));
+  Nodes outputs{y};
+  if (c.arrays.size() > c.inputs + 1)
+    for (Node d : grad(y, wrt, graph.constant(array_of(c.arrays[c.inputs + 1], y.dtype())))) outputs.push_back(d);
+  graph.set_outputs(outputs);
   graph.verify();
-  for (std::size_t i = 0; i < grads.size(); ++i)
-    expect_close(evaluate(grads[i], feeds), c.arrays[c.inputs + 2 + i], tolerance, what + " gradient " + std::to_string(i));
+  std::vector<Array> got = Session(how.device).compile(graph).run(feeds);
+  std::string what = how.device.name + " " + std::string(to_string(how.dtype)) + (how.expanded ? " body" : "");
+  expect_close(got[0], c.arrays[c.inputs], how.tolerance, what + " value");
+  for (std::size_t i = 1; i < got.size(); ++i)
+    expect_close(got[i], c.arrays[c.inputs + 1 + i], how.tolerance, what + " gradient " + std::to_string(i - 1));
 }
 
 }  // namespace
@@ -69,10 +86,13 @@ void replay(const Case& c, DType dtype, double tolerance, bool expanded, const s
 void check_golden(const std::string& name, const std::function<Node(const Nodes&)>& build) {
   SCOPED_TRACE(name);
   const Case& c = stored(name);
-  replay(c, DType::F64, 4e-12, false, build);
-  replay(c, DType::F64, 4e-12, true, build);
-  replay(c, DType::F32, 1e-5, false, build);
-  replay(c, DType::BF16, 2e-2, false, build);
+  replay(c, {Device::reference(), DType::F64, 4e-12}, build);
+  replay(c, {Device::reference(), DType::F64, 4e-12, true}, build);
+  replay(c, {Device::reference(), DType::F32, 1e-5}, build);
+  replay(c, {Device::reference(), DType::BF16, 2e-2}, build);
+  replay(c, {Device::cpu(), DType::F64, 4e-12}, build);
+  replay(c, {Device::cpu(), DType::F32, 1e-5}, build);
+  replay(c, {Device::cpu(), DType::BF16, 2e-2}, build);
 }
 
 }  // namespace rlx
