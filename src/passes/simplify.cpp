@@ -32,6 +32,9 @@ RuleSet arithmetic() {
   Node x = p.any("x"), y = p.any("y");
   Node power = pow(x, 2);
   auto is_integer = [=](const Match& m) { return is_int(m[x].dtype()); };
+  auto both_floats = [=](const Match& m) { return is_float(m[x].dtype()) && is_float(m[y].dtype()); };
+  // An integer's negation wraps in its own dtype, before it is promoted.
+  auto negates_alike = [=](const Match& m) { return is_float(m[y].dtype()) || m[x].dtype() == m[y].dtype(); };
   return {{p}, {
       {"mul_one", x * 1, x},
       {"div_one", x / 1, x},
@@ -43,10 +46,10 @@ RuleSet arithmetic() {
       {"mul_minus_one", x * -1, -x},
       {"div_minus_one", x / -1, -x},
       {"double_neg", -(-x), x},
-      {"sub_neg", x - -y, x + y},
-      {"add_neg", x + -y, x - y},
-      {"mul_negs", -x * -y, x * y},
-      {"div_negs", -x / -y, x / y, kExact, [=](const Match& m) { return is_float(m[x].dtype()) && is_float(m[y].dtype()); }},
+      {"sub_neg", x - -y, x + y, kExact, negates_alike},
+      {"add_neg", x + -y, x - y, kExact, negates_alike},
+      {"mul_negs", -x * -y, x * y, kExact, [=](const Match& m) { return both_floats(m) || m[x].dtype() == m[y].dtype(); }},
+      {"div_negs", -x / -y, x / y, kExact, both_floats},
       {"pow_zero", pow(x, 0), 1.0},
       {"pow_one", pow(x, 1), x},
       {"pow_two", power, x * x, kExact, [=](const Match& m) { return m[power].dtype() != DType::F64; }},  // pow rounds otherwise there
