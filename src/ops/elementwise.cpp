@@ -35,7 +35,13 @@ constexpr OpDef where_rules = {
 };
 
 constexpr OpDef cast_rules = {
-    .infer = [](const TypeArgs& t) -> Type { return {t.attrs.as<CastAttrs>().dtype, t.in[0].shape}; },
+    .infer = [](const TypeArgs& t) -> Type {
+      DType to = t.attrs.as<CastAttrs>().dtype;
+      if (to == DType::Any) throw UserError("needs a dtype to cast to, got any");
+      if (t.in[0].dtype == DType::C64 && to != DType::C64 && to != DType::Bool)
+        throw UserError("a cast of c64 to " + std::string(to_string(to)) + " would drop the imaginary part");
+      return {to, t.in[0].shape};
+    },
     .formula = formula<1, DTypes::Any>([](auto x) { return x; }),
     .grad = GRAD(is_float(x.dtype()) ? cast(dy, x.dtype()) : none),
 };

@@ -11,8 +11,8 @@ std::vector<PoolAxis> pool_axes(const PoolAttrs& p, std::size_t axes) {
   auto take = [&](const char* name, const Extents& given, std::size_t d, std::int64_t fallback, std::int64_t least) {
     if (given.empty() && std::string_view(name) != "kernel") return fallback;
     check_entries(name, given.size(), axes);
-    if (given[d] < least)
-      throw UserError(fmt::format("`{}` is {}, expected {} or more", name, to_string(given), least));
+    if (given[d] < least || given[d] > INT32_MAX)
+      throw UserError(fmt::format("`{}` is {}, expected {} to {}", name, to_string(given), least, INT32_MAX));
     return given[d];
   };
   std::vector<PoolAxis> out(axes);
@@ -41,10 +41,19 @@ static Dim windows(const Dim& n, const PoolAxis& a, bool ceil_mode) {
   return out;
 }
 
-static bool has_element(std::int64_t o, const PoolAxis& a, std::int64_t n) {
-  for (std::int64_t i = 0, at = o * a.stride - a.low; i < a.kernel; ++i, at += a.dilation)
-    if (at >= 0 && at < n) return true;
-  return false;
+// Whether every window reads an element of n. One that starts inside does, and so does one that starts before if no
+// step of its is longer than the axis.
+static void check_windows(const Dim& n, const Dim& windows, const PoolAxis& a, std::size_t axis) {
+  if (!n.is_number() || n == Dim(0) || a.dilation <= n.number()) return;
+  std::int64_t before = std::min((a.low + a.stride - 1) / a.stride, windows.number());
+  if (before > 1 << 20)
+    throw Unsupported(fmt::format("axis {} is padded by {} before its {} elements", axis, a.low, n.text()));
+  for (std::int64_t o = 0; o < before; ++o) {
+    std::int64_t first = (a.low - o * a.stride) % a.dilation;  // the first place at or after 0
+    if (first) first = a.dilation - first;
+    if (first >= n.number())
+      throw UserError(fmt::format("window {} of axis {} holds no element of its {}", o, axis, n.text()));
+  }
 }
 
 Shape pooled_shape(const Shape& x, const PoolAttrs& p) {
@@ -53,11 +62,8 @@ Shape pooled_shape(const Shape& x, const PoolAttrs& p) {
   auto axes = pool_axes(p, x.size() - 2);
   Shape out = x;
   for (std::size_t d = 0; d < axes.size(); ++d) {
-    const Dim& n = x[d + 2];
-    out[d + 2] = windows(n, axes[d], p.ceil_mode);
-    for (std::int64_t o = 0; n.is_number() && o < out[d + 2].number(); ++o)  // dilation may step over a short axis
-      if (!has_element(o, axes[d], n.number()))
-        throw UserError(fmt::format("window {} of axis {} holds no element of {}", o, d + 2, to_string(x)));
+    out[d + 2] = windows(x[d + 2], axes[d], p.ceil_mode);
+    check_windows(x[d + 2], out[d + 2], axes[d], d + 2);
   }
   return out;
 }

@@ -80,10 +80,10 @@ TEST(Pool, Errors) {
   EXPECT_ERROR(max_pool(m, {.kernel = {2}}), "[max_pool] needs N, C and 1 to 3 more axes, got [2,2]");
   EXPECT_ERROR(max_pool(x, {}), "[max_pool] `kernel` has 0 entries, expected 1");
   EXPECT_ERROR(max_pool(x, {.kernel = {2, 2}}), "[max_pool] `kernel` has 2 entries, expected 1");
-  EXPECT_ERROR(max_pool(x, {.kernel = {0}}), "[max_pool] `kernel` is [0], expected 1 or more");
-  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .strides = {0}}), "[max_pool] `strides` is [0], expected 1 or more");
-  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .low = {-1}}), "[max_pool] `low` is [-1], expected 0 or more");
-  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .dilation = {0}}), "[max_pool] `dilation` is [0], expected 1 or more");
+  EXPECT_ERROR(max_pool(x, {.kernel = {0}}), "[max_pool] `kernel` is [0], expected 1 to 2147483647");
+  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .strides = {0}}), "[max_pool] `strides` is [0], expected 1 to 2147483647");
+  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .low = {-1}}), "[max_pool] `low` is [-1], expected 0 to 2147483647");
+  EXPECT_ERROR(max_pool(x, {.kernel = {2}, .dilation = {0}}), "[max_pool] `dilation` is [0], expected 1 to 2147483647");
   EXPECT_ERROR(max_pool(x, {.kernel = {2}, .low = {2}}),
                "[max_pool] axis 0 is padded by 2 and 0, expected less than the window's 2");
   EXPECT_ERROR(max_pool(x, {.kernel = {5}}),
@@ -95,5 +95,5 @@ TEST(Pool, Errors) {
                "[avg_pool_backward] got the cotangent [1,1,4], expected [1,1,3] for [1,1,4]");
   EXPECT_ERROR(
       max_pool(g.input("one", DType::F32, {1, 1, 1}), {.kernel = {2}, .low = {1}, .high = {2}, .dilation = {3}}),
-      "[max_pool] window 0 of axis 2 holds no element");
+      "[max_pool] window 0 of axis 2 holds no element of its 1");
 }
