@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "backends/cpu/row_kernels.h"
+
 namespace {
 
 double bound(const std::string& op) {
@@ -80,6 +82,7 @@ std::vector<float> specials() {
                   7.0f,
                   88.0f,
                   88.72284f,
+                  0x1.f37c8ap95f /* nearest of all to a multiple of pi / 2 */,
                   103.97208f,
                   127.0f,
                   128.0f,
@@ -175,6 +178,12 @@ TEST(VectorMath, Others) {
   CHECK(isinf);
   CHECK(isfinite);
   check_unary(
+      "rsqrt", [](float x) { return 1 / rlx::vec::sqrt(x); }, [](double x) { return 1 / std::sqrt(x); });
+  // Where e^-x overflows f32 the result is 0.
+  check_unary(
+      "sigmoid", [](float x) { return 1 / (1 + rlx::vec::exp(-x)); },
+      [](double x) { return x < -88.722839 ? 0 : 1 / (1 + std::exp(-x)); });
+  check_unary(
       "round", [](float x) { return rlx::vec::round(x); }, [](double x) { return std::nearbyint(x); });
   check_unary(
       "sign", [](float x) { return rlx::vec::sign(x); }, [](double x) { return x > 0   ? 1
@@ -212,6 +221,43 @@ TEST(VectorMath, Pairs) {
       [](double a, double b) {
         return std::isnan(a) || std::isnan(b) ? NAN : a == b ? (std::signbit(a) ? a : b) : std::min(a, b);
       });
+}
+
+TEST(VectorMath, SameBitsOnEachSet) {
+  using namespace rlx::cpu;
+  std::vector<float> x, y, some = specials();
+  for (float a : some)
+    for (float b : some) x.push_back(a), y.push_back(b);
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    x.push_back(from_bits(std::uint32_t(random())));
+    y.push_back(i % 2 ? from_bits(std::uint32_t(random())) : x.back() * 0.37f);
+  }
+  auto n = i64(x.size());
+  std::vector<float> expected(x.size()), got(x.size());
+  auto compare = [&](const std::string& op) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_TRUE(std::memcmp(&got[i], &expected[i], sizeof(float)) == 0 ||
+                  (std::isnan(got[i]) && std::isnan(expected[i])))
+          << op << " of " << x[i] << " and " << y[i] << ": " << got[i] << ", expected " << expected[i];
+  };
+  const RowKernels& portable = row_kernels(Isa::Portable);
+  for (Isa isa : {Isa::Avx2, Isa::Avx512}) {
+    if (isa > detail::detect_cpu().isa) continue;
+    const RowKernels& other = row_kernels(isa);
+    for (int op = 0; op < kUnaryCount; ++op) {
+      if (!portable.unary[op]) continue;
+      portable.unary[op](expected.data(), x.data(), n);
+      other.unary[op](got.data(), x.data(), n);
+      compare("unary op " + std::to_string(op));
+    }
+    for (int op = 0; op < kBinaryCount; ++op) {
+      if (!portable.binary[op].vv) continue;
+      portable.binary[op].vv(expected.data(), x.data(), y.data(), n);
+      other.binary[op].vv(got.data(), x.data(), y.data(), n);
+      compare("binary op " + std::to_string(op));
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,10 @@
 namespace rlx::cpu {
 namespace {
 
+// A choice, as the compiler makes no vector code of a bool converted to float.
+[[gnu::always_inline]] inline float to_f32(bool b) { return b ? 1.0f : 0.0f; }
+[[gnu::always_inline]] inline float to_f32(float x) { return x; }
+
 // A loop over a formula. Where an op takes integers only, there is none.
 enum class Types { Any, Number, Float, Int, Compare, Logic, Predicate, Select };
 
@@ -18,7 +22,7 @@ template <Types types, class F> constexpr RowKernels::Unary unary_loop(F) {
   } else {
     return [](float* out, const float* x, i64 n) {
 #pragma GCC ivdep
-      for (i64 i = 0; i < n; ++i) out[i] = float(F{}(x[i]));
+      for (i64 i = 0; i < n; ++i) out[i] = to_f32(F{}(x[i]));
     };
   }
 }
@@ -27,17 +31,17 @@ template <Types types, class F, class Loops> constexpr void set_binary([[maybe_u
   if constexpr (types != Types::Int) {
     loops.vv = [](float* out, const float* a, const float* b, i64 n) {
 #pragma GCC ivdep
-      for (i64 i = 0; i < n; ++i) out[i] = float(F{}(a[i], b[i]));
+      for (i64 i = 0; i < n; ++i) out[i] = to_f32(F{}(a[i], b[i]));
     };
     loops.vs = [](float* out, const float* a, const float* b, i64 n) {
       float s = *b;
 #pragma GCC ivdep
-      for (i64 i = 0; i < n; ++i) out[i] = float(F{}(a[i], s));
+      for (i64 i = 0; i < n; ++i) out[i] = to_f32(F{}(a[i], s));
     };
     loops.sv = [](float* out, const float* a, const float* b, i64 n) {
       float s = *a;
 #pragma GCC ivdep
-      for (i64 i = 0; i < n; ++i) out[i] = float(F{}(s, b[i]));
+      for (i64 i = 0; i < n; ++i) out[i] = to_f32(F{}(s, b[i]));
     };
   }
 }

@@ -57,10 +57,10 @@ RLX_VEC float exp(float x) {
   float t = c * 0x1.715476p+0f + kMagic, n = t - kMagic;
   float hi = c - n * 0x1.62e4p-1f, lo = n * 0x1.7f7d1cp-20f;  // n * 0x1.62e4p-1 is exact
   float r = hi - lo, r_low = (hi - r) - lo;
-  float q = 0x1.6d10fcp-10f;
-  q = q * r + 0x1.120b62p-7f;
-  q = q * r + 0x1.55551ap-5f;
-  q = q * r + 0x1.5554dep-3f;
+  float q = 0x1.6b6e18p-10f;
+  q = q * r + 0x1.122fc2p-7f;
+  q = q * r + 0x1.555688p-5f;
+  q = q * r + 0x1.5554a4p-3f;
   q = q * r + 0.5f;
   float y = 1 + (r + (r * r * q + r_low));
   i32 k = i32(bits(t)) - i32(0x4b400000), half = k >> 1;  // 2^k in two steps: once it is rounded, to a subnormal
@@ -146,7 +146,7 @@ RLX_VEC double exp64(double x) {  // beyond ±200 as there, which is 0 or infini
   double c = clamp(x, 200), t = c * 0x1.71547652b82fep+0 + kMagic64, n = t - kMagic64;
   return exp_of(t, (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33);
 }
-RLX_VEC double log64(double x) {  // of normal numbers, 0 and infinity
+RLX_VEC double log_of(double x) {  // x positive, normal and finite
   constexpr u64 kRootHalf = 0x3fe6a09e667f3bcdu;
   u64 t = bits(x) - kRootHalf + (u64(1023) << 52);
   double e = as_f64((t >> 52) | bits(0x1p52)) - (0x1p52 + 1023);
@@ -161,7 +161,10 @@ RLX_VEC double log64(double x) {  // of normal numbers, 0 and infinity
   p = p * u + 1.0 / 7;
   p = p * u + 1.0 / 5;
   p = p * u + 1.0 / 3;
-  double y = 2 * (s + s * u * p) + e * 0x1.62e42fefa39efp-1;
+  return 2 * (s + s * u * p) + e * 0x1.62e42fefa39efp-1;
+}
+RLX_VEC double log64(double x) {  // no subnormals
+  double y = log_of(x);
   y = x == __builtin_inf() ? x : y;
   y = x == 0 ? -__builtin_inf() : y;
   return x >= 0 ? y : __builtin_nan("");
@@ -299,7 +302,7 @@ RLX_VEC float atanh(float x) {
 
 RLX_VEC float pow(float a, float b) {
   float m = abs(a), n = abs(b), inf = __builtin_inff();
-  double y = exp64(double(b) * log64(double(m)));
+  double y = exp64(double(b) * log_of(double(m)));  // any number where m is 0 or infinite
   // Whether b is whole, and odd: beyond 2^24 all are even. Masks, as nested choices would become branches.
   u32 whole = mask(__builtin_truncf(b) == b);
   u32 odd = whole & mask(n < 0x1p24f) & mask(__builtin_truncf(0.5f * b) != 0.5f * b);
