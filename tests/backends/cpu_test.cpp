@@ -123,6 +123,16 @@ TEST(Cpu, MatrixProductsOfAnyForm) {
   }
 }
 
+TEST(Cpu, GeneralAndSixteenBitProducts) {
+  Graph g;
+  Node a = g.input("a", DType::F32, {3, 2, 5, 4}), b = g.input("b", DType::F32, {4, 2, 6, 3});
+  Node h = g.input("h", DType::BF16, {9, 20}), k = g.input("k", DType::F16, {20, 7}), w = g.input("w", DType::BF16, {20, 7});
+  g.set_outputs({dot_general(a, b, {1}, {1}, {0, 3}, {3, 0}), dot_general(a, b, {}, {}, {1}, {1}), matmul(h, w), matmul(h, w, DType::F32), matmul(cast(h, DType::F16), k) * 2,
+                 matmul(h, cast(k, DType::F32))});
+  auto report = expect_same(g, random_inputs(g), 1e-2);
+  EXPECT_EQ(report.find("(interpreted)\n"), std::string::npos) << report;
+}
+
 TEST(Cpu, TransposedOperandsAreStrides) {
   Graph g;
   Node q = g.input("q", DType::F32, {2, 16, 4 * 8}), k = g.input("k", DType::F32, {2, 16, 4 * 8});

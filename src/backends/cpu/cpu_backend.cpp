@@ -10,6 +10,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/plan.h"
+#include "backends/cpu/view.h"
 #include "base/env.h"
 #include "ir/graph_data.h"
 #include "passes/pipeline.h"
@@ -44,10 +45,9 @@ struct PlanEntry {
   Plan plan;
   std::unique_ptr<Memory> arena, kept;
   std::vector<std::byte*> buffers;
-  std::vector<int> leaf_buffers;
+  std::vector<int> leaf_buffers;         // whose memory is another's at each run
   std::uint64_t kept_version = 0;        // of the params that the kept values were computed from
   std::vector<double> seconds;           // of each step, while times are asked for
-  std::vector<int> result_param;         // an output that is computed right into a param's next value, or -1
 };
 
 class CpuExecutable : public Executable {
@@ -73,14 +73,19 @@ class CpuExecutable : public Executable {
   std::vector<Array> run(const ArrayMap& inputs, std::span<const int> outputs, const Bindings& symbols) override {
     PlanEntry& e = entry(symbols_with_params(symbols));
     for (int b : e.leaf_buffers) {
-      auto& leaf = e.plan.buffers[std::size_t(b)].leaf;
-      auto it = inputs.find(leaf);
-      e.buffers[std::size_t(b)] = it != inputs.end() ? it->second.bytes() : params_.at(leaf).value.bytes();
+      auto& buffer = e.plan.buffers[std::size_t(b)];
+      auto it = inputs.find(buffer.leaf);
+      bool next = buffer.place == Buffer::Place::Next;
+      e.buffers[std::size_t(b)] = next ? next_value(buffer.leaf).bytes() : it != inputs.end() ? it->second.bytes() : params_.at(buffer.leaf).value.bytes();
     }
     run_steps(e);
     std::vector<Array> out;
     for (int i : outputs) out.push_back(read(e, i));
-    for (auto& u : options_.updates) write(e, u.output, params_.at(u.param));
+    for (auto& u : options_.updates) {
+      auto& r = e.plan.results[std::size_t(u.output)];
+      auto& b = e.plan.buffers[std::size_t(r.buffer)];
+      if (b.place != Buffer::Place::Next || b.leaf != u.param) copy_result(e, r, next_value(u.param));
+    }
     for (auto& u : options_.updates) std::swap(params_.at(u.param).value, params_.at(u.param).next);
     return out;
   }
@@ -92,7 +97,8 @@ class CpuExecutable : public Executable {
   PlanEntry& entry(const Bindings& symbols);
   void run_steps(PlanEntry& e);
   Array read(const PlanEntry& e, int output) const;
-  void write(const PlanEntry& e, int output, Param& param) const;
+  static void copy_result(const PlanEntry& e, const Result& r, Array to);
+  Array next_value(const std::string& param);
 
   static constexpr std::size_t kMostPlans = 16;
   CompileOptions options_;
@@ -122,7 +128,7 @@ PlanEntry& CpuExecutable::entry(const Bindings& symbols) {
   }
   PlanEntry e;
   e.symbols = symbols;
-  e.plan = make_plan(graph_, symbols, changing_, options_.strict_rounding);
+  e.plan = make_plan(graph_, symbols, options_);
   e.arena = std::make_unique<Memory>(e.plan.arena_bytes);
   e.kept = std::make_unique<Memory>(e.plan.kept_bytes);
   e.seconds.resize(e.plan.steps.size());
@@ -132,6 +138,7 @@ PlanEntry& CpuExecutable::entry(const Bindings& symbols) {
       case Buffer::Place::Arena: e.buffers.push_back(e.arena->data() + b.offset); break;
       case Buffer::Place::Kept: e.buffers.push_back(e.kept->data() + b.offset); break;
       case Buffer::Place::Constant: e.buffers.push_back(b.constant.bytes()); break;
+      case Buffer::Place::Next:
       case Buffer::Place::Leaf: e.buffers.push_back(nullptr), e.leaf_buffers.push_back(i); break;
     }
   }
@@ -164,14 +171,9 @@ void CpuExecutable::run_steps(PlanEntry& e) {
   run(false);
 }
 
-void copy_result(const PlanEntry& e, const Result& r, Array& to) {
+void CpuExecutable::copy_result(const PlanEntry& e, const Result& r, Array to) {
   std::size_t width = size_of(r.dtype);
-  copy_strided(e.buffers[std::size_t(r.buffer)] + r.offset * std::int64_t(width), r.strides, to.bytes(), [&] {
-    Extents strides(r.shape.size());
-    std::int64_t step = 1;
-    for (std::size_t d = r.shape.size(); d-- > 0; step *= r.shape[d]) strides[d] = step;
-    return strides;
-  }(), r.shape, width);
+  copy_strided(e.buffers[std::size_t(r.buffer)] + r.offset * std::int64_t(width), r.strides, to.bytes(), contiguous_strides(r.shape), r.shape, width);
 }
 
 Array CpuExecutable::read(const PlanEntry& e, int output) const {
@@ -181,10 +183,10 @@ Array CpuExecutable::read(const PlanEntry& e, int output) const {
   return out;
 }
 
-void CpuExecutable::write(const PlanEntry& e, int output, Param& param) const {
-  auto& r = e.plan.results[std::size_t(output)];
-  if (!param.next.bytes() || param.next.shape() != r.shape) param.next = Array(r.dtype, r.shape);
-  copy_result(e, r, param.next);
+Array CpuExecutable::next_value(const std::string& param) {
+  Param& p = params_.at(param);
+  if (!p.next.bytes() || p.next.shape() != p.value.shape()) p.next = Array(p.value.dtype(), p.value.shape());
+  return p.next;
 }
 
 std::string CpuExecutable::report() const {

@@ -2,18 +2,18 @@
 // row programs, library calls, and the interpreter for the rest; then one arena for everything that lives in between.
 #pragma once
 #include <functional>
-#include <set>
 
 #include "rlx/session.h"
 
 namespace rlx::cpu {
 
 struct Buffer {
-  enum class Place : std::uint8_t { Arena, Leaf, Constant, Kept };  // kept: what depends on params only
+  // Next: the value that a param has after the run. Kept: what depends only on params that stay.
+  enum class Place : std::uint8_t { Arena, Leaf, Next, Constant, Kept };
   Place place = Place::Arena;
   DType dtype = DType::F32;
   std::int64_t elements = 0;
-  std::string leaf;               // of an input or param
+  std::string leaf;               // of an input or param, or of the param to be updated
   Array constant;
   int first = -1, last = -1;      // the steps between which it lives, in the arena
   std::size_t offset = 0;         // in the arena or the kept memory
@@ -44,8 +44,8 @@ struct Plan {
   std::size_t peak_bytes = 0;      // the most that lives at one step: what no arena can be smaller than
 };
 
-/// `changing` are the params that updates write: nothing that reads them is kept.
-Plan make_plan(const Graph& graph, const Bindings& symbols, const std::set<std::string>& changing, bool strict_rounding);
+/// Nothing that reads a param which the options update is kept.
+Plan make_plan(const Graph& graph, const Bindings& symbols, const CompileOptions& options);
 
 /// Copies a strided window to another of the same shape, in parallel where it is large.
 void copy_strided(const std::byte* from, const Extents& from_strides, std::byte* to, const Extents& to_strides, const Extents& shape, std::size_t width);

@@ -195,7 +195,7 @@ int Planner::emit_op(Group& g, Node n, const std::vector<int>& in) {
   instr.id = n.is(ops::where) ? 0 : in.size() == 1 ? unary_id(n.op()) : binary_id(n.op());
   int out = emit(g, instr, space);
   bool half = n.dtype() == DType::BF16 || n.dtype() == DType::F16;
-  return half && strict_rounding_ ? emit(g, {.op = Instr::Op::Round, .src = {out}, .dtype = n.dtype()}, space) : out;
+  return half && options_.strict_rounding ? emit(g, {.op = Instr::Op::Round, .src = {out}, .dtype = n.dtype()}, space) : out;
 }
 
 void Planner::define(Group& g, Node n, int reg) {
@@ -421,6 +421,10 @@ void Planner::finish_group(Group& g) {
       program->code.push_back({.op = Instr::Op::Store, .id = int(program->stores.size()) - 1, .src = {g.register_of.at(n.id())}});
     }
     if (i < g.code.size()) program->code.push_back(g.code[i]);
+  }
+  for (auto& [reg, access] : g.extra_stores) {
+    program->stores.push_back(access);
+    program->code.push_back({.op = Instr::Op::Store, .id = int(program->stores.size()) - 1, .src = {reg}});
   }
   program->finish();
   Step& step = steps_[std::size_t(g.index)];

@@ -12,8 +12,8 @@ namespace rlx::cpu {
 
 std::string label_of(Node n) { return n.name().empty() ? fmt::format("{} %{}", n.op().name, n.id()) : fmt::format("{} \"{}\"", n.op().name, n.name()); }
 
-Planner::Planner(const Graph& graph, const Bindings& symbols, const std::set<std::string>& changing, bool strict_rounding)
-    : graph_(graph), symbols_(symbols), changing_(changing), strict_rounding_(strict_rounding), nodes_(std::size_t(graph.size())) {}
+Planner::Planner(const Graph& graph, const Bindings& symbols, const CompileOptions& options)
+    : graph_(graph), symbols_(symbols), options_(options), nodes_(std::size_t(graph.size())) {}
 
 Plan Planner::plan() {
   prepare();
@@ -27,6 +27,7 @@ Plan Planner::plan() {
     plan.results.push_back({v.buffer, out.dtype(), v.offset, v.shape, v.strides});
   }
   finish_groups();
+  place_updates(plan);
   assign_memory(plan);
   return plan;
 }
@@ -43,7 +44,7 @@ void Planner::prepare() {
     if (!state.live) continue;
     state.shape = evaluate(n.shape(), symbols_);
     if (n.is(constant_op)) state.kept = true;
-    else if (n.is(param_op)) state.kept = !changing_.contains(n.name());
+    else if (n.is(param_op)) state.kept = std::ranges::find(options_.updates, n.name(), &Update::param) == options_.updates.end();
     else state.kept = n.op().kind != Kind::Random && !n.is(input_op) && std::ranges::all_of(n.inputs(), [&](Node in) { return at(in).kept; });
   }
 }
@@ -88,7 +89,7 @@ void Planner::plan_node(Node n) {
   bool empty = count(state.shape) == 0 || std::ranges::any_of(n.inputs(), [&](Node in) { return count(at(in).shape) == 0; });
   if (!empty) {
     if (n.op().kind == Kind::Movement || n.is(ops::stop_gradient)) return plan_movement(n);
-    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_gather(n) || plan_scatter(n) || plan_conv(n)) return;
+    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_dot_general(n) || plan_gather(n) || plan_scatter(n)) return;
   }
   plan_interpreted(n);
 }
@@ -279,6 +280,16 @@ void Planner::finish_groups() {
     if (g) finish_group(*g);
 }
 
+// An update is computed right into the param's next value where it has memory of its own.
+void Planner::place_updates(Plan& plan) {
+  for (auto& u : options_.updates) {
+    auto& r = plan.results[std::size_t(u.output)];
+    auto& b = buffers_[std::size_t(r.buffer)];
+    View view{r.buffer, r.offset, r.shape, r.strides};
+    if (b.place == Buffer::Place::Arena && view.is_contiguous() && r.offset == 0 && b.elements == count(r.shape)) b.place = Buffer::Place::Next, b.leaf = u.param;
+  }
+}
+
 // First fit by size, largest first, among the buffers that live at the same time.
 void Planner::assign_memory(Plan& plan) {
   constexpr std::size_t kAlign = 64;
@@ -320,8 +331,8 @@ void Planner::assign_memory(Plan& plan) {
   plan.steps = std::move(steps_);
 }
 
-Plan make_plan(const Graph& graph, const Bindings& symbols, const std::set<std::string>& changing, bool strict_rounding) {
-  return Planner(graph, symbols, changing, strict_rounding).plan();
+Plan make_plan(const Graph& graph, const Bindings& symbols, const CompileOptions& options) {
+  return Planner(graph, symbols, options).plan();
 }
 
 // ---------------------------------------------------------------------------------------------- copies

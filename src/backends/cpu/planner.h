@@ -1,6 +1,7 @@
 // The state of planning, shared by the files that plan one kind of step each.
 #pragma once
 #include <map>
+#include <set>
 
 #include "backends/cpu/plan.h"
 #include "backends/cpu/row_program.h"
@@ -24,12 +25,13 @@ struct Group {
   std::map<std::string, int> loaded;     // what is loaded already
   std::set<int> reads, writes;
   std::vector<std::pair<std::size_t, int>> stores_after;  // after that instruction, the node's value goes to memory
+  std::vector<std::pair<int, Access>> extra_stores;  // registers that no node stands for
   std::string name;
 };
 
 class Planner {
  public:
-  Planner(const Graph& graph, const Bindings& symbols, const std::set<std::string>& changing, bool strict_rounding);
+  Planner(const Graph& graph, const Bindings& symbols, const CompileOptions& options);
   Plan plan();
 
  private:
@@ -54,6 +56,7 @@ class Planner {
   void plan_node(Node n);
   void finish_groups();
   void assign_memory(Plan& plan);
+  void place_updates(Plan& plan);
   int new_buffer(DType dtype, std::int64_t elements, bool kept);
   /// Allocates the memory that a node's value is computed into.
   View storage(Node n);
@@ -97,15 +100,17 @@ class Planner {
   void finish_group(Group& g);
 
   // plan_calls.cpp
+  View product_operand(Node m, DType dtype);
+  void convert(const View& from, DType from_dtype, const View& to, DType to_dtype, bool kept);
+  void add_product(Node n, DType dtype, View a, View b, const Extents& batch);
   bool plan_matmul(Node n);
+  bool plan_dot_general(Node n);
   bool plan_gather(Node n);
   bool plan_scatter(Node n);
-  bool plan_conv(Node n);
 
   const Graph& graph_;
   const Bindings& symbols_;
-  const std::set<std::string>& changing_;
-  bool strict_rounding_;
+  const CompileOptions& options_;
   std::vector<NodeState> nodes_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
