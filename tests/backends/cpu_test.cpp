@@ -56,6 +56,12 @@ std::string expect_same(const Graph& graph, const ArrayMap& inputs, double toler
   return cpu.report();
 }
 
+Axes axes_up_to(int rank) {
+  Axes out;
+  for (int d = 0; d < rank; ++d) out.push_back(d);
+  return out;
+}
+
 int steps_in(const std::string& report) {
   int steps = 0;
   for (char c : report) steps += c == '\n';
@@ -131,6 +137,25 @@ TEST(Cpu, GeneralAndSixteenBitProducts) {
                  matmul(h, cast(k, DType::F32))});
   auto report = expect_same(g, random_inputs(g), 1e-2);
   EXPECT_EQ(report.find("(interpreted)\n"), std::string::npos) << report;
+}
+
+TEST(Cpu, Convolutions) {
+  struct Case {
+    Shape x, w;
+    ConvAttrs attrs;
+  };
+  for (auto& c : std::vector<Case>{{{2, 3, 9}, {4, 3, 3}, {}},
+                                   {{1, 4, 8, 9}, {6, 2, 3, 2}, {.strides = {2, 1}, .low = {1, 0}, .high = {2, 1}, .dilation = {1, 2}, .groups = 2}},
+                                   {{1, 2, 4, 5, 4}, {3, 2, 2, 3, 2}, {.strides = {1, 2, 1}}}}) {
+    Graph g;
+    Node x = g.input("x", DType::F32, c.x), w = g.input("w", DType::F32, c.w);
+    Node y = conv(x, w, c.attrs), loss = sum(y * y, axes_up_to(y.rank()));
+    g.set_outputs({y});
+    Nodes d = grad(loss, {x, w});
+    g.set_outputs({y, d[0], d[1]});
+    auto report = expect_same(g, random_inputs(g), 1e-4);
+    EXPECT_EQ(report.find("(interpreted)\n"), std::string::npos) << report;
+  }
 }
 
 TEST(Cpu, TransposedOperandsAreStrides) {

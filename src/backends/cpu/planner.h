@@ -106,6 +106,7 @@ class Planner {
   bool plan_matmul(Node n);
   bool plan_dot_general(Node n);
   bool plan_gather(Node n);
+  bool plan_conv(Node n);
   bool plan_scatter(Node n);
 
   const Graph& graph_;
