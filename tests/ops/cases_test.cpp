@@ -201,6 +201,55 @@ std::string case_name(const testing::TestParamInfo<std::size_t>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Ops, Cases, testing::Range<std::size_t>(0, op_cases().size()), case_name);
 
+// ---------------------------------------------------------------------------------------------- symbolic sizes
+
+// The case with every size `n` of its tensors as a symbol, or nothing where it names that size itself.
+std::optional<Graph> symbolic_graph(const OpCase& c, std::int64_t n) {
+  Graph graph;
+  Nodes in;
+  bool any = false;
+  for (auto& value : case_values(c, DType::F64)) {
+    Shape shape = to_shape(value.shape());
+    for (auto& d : shape)
+      if (d == Dim(n)) d = Dim::symbol("n"), any = true;
+    in.push_back(graph.input("x" + std::to_string(in.size()), value.dtype(), shape));
+  }
+  if (!any) return {};
+  try {
+    graph.set_outputs({c.build(in, graph)});
+  } catch (const UserError&) {
+    return {};  // a literal size met the symbol
+  }
+  return graph;
+}
+
+TEST(CaseTable, SymbolicSizesGiveTheSameValuesAndGradients) {
+  int built = 0;
+  for (auto& c : op_cases())
+    for (std::int64_t n : {2, 3, 4, 5}) {
+      if (c.over == Over::Int || c.over == Over::IntBool || c.over == Over::Bool) continue;
+      SCOPED_TRACE(c.name() + ", size " + std::to_string(n));
+      auto symbolic = symbolic_graph(c, n);
+      if (!symbolic) continue;
+      ++built;
+      symbolic->verify();
+      EXPECT_EQ(Graph::parse(symbolic->text()).text(), symbolic->text());
+      Graph fixed = case_graph(c, DType::F64);
+      Feeds feeds = case_feeds(case_values(c, DType::F64));
+      Array want = evaluate(fixed.outputs()[0], feeds);
+      EXPECT_TRUE(identical(evaluate(symbolic->outputs()[0], feeds), want));
+      EXPECT_TRUE(identical(evaluate(expanded(*symbolic).outputs()[0], feeds), want));
+      if (c.gradient != Gradient::Checked) continue;
+      Array w = weights(want.shape()).cast(want.dtype());
+      feeds.emplace("d_output", w);
+      auto wrt = differentiable(c);
+      auto of = [&](const Graph& g) { return evaluate(grad_with_loss(g, wrt).outputs(), feeds); };
+      auto got = of(*symbolic), expected = of(fixed);
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(identical(got[i], expected[i])) << "gradient " << i;
+    }
+  EXPECT_GT(built, 200);
+}
+
 TEST(CaseTable, EveryOpHasACase) {
   std::set<std::string> covered;
   for (auto& c : op_cases()) covered.insert(c.op);
