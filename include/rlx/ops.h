@@ -131,7 +131,7 @@ Node right_shift(Node a, Node b);
 Node relu(Node x);
 /// dy where x > 0, else 0.
 Node relu_backward(Node x, Node dy);
-/// x moved into [low, high]; NaN stays.
+/// x moved into [low, high]; a NaN, also of a bound, gives NaN.
 Node clamp(Node x, Node low, Node high);
 /// 1 / x.
 Node reciprocal(Node x);
@@ -203,7 +203,7 @@ Node pad(Node x, Shape low, Shape high, double value = 0);
 Node concat(Nodes xs, int axis);
 /// The elements along `axes` in reverse order.
 Node flip(Node x, Axes axes);
-/// Each element's position along an axis: 0, 1, 2 …
+/// Each element's position along an axis: 0, 1, 2 and so on.
 Node iota(Graph graph, Shape shape, int axis, DType dtype = DType::I64);
 /// The slices of x at `indices` along an axis, which the axes of `indices` replace. Negative indices count from the end.
 Node gather(Node x, Node indices, int axis);
