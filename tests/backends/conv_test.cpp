@@ -139,6 +139,26 @@ TEST(Conv, TwoAxes) {
   check_case({.batch = 1, .in_channels = 1, .out_channels = 1, .in = {1, 1}, .kernel = {1, 1}});
 }
 
+// A kernel of one point, also with strides that leave points unread.
+TEST(Conv, Products) {
+  check_case({.batch = 3, .in_channels = 12, .out_channels = 20, .in = {20, 17}, .kernel = {1, 1}, .stride = {1, 1}});
+  check_case({.batch = 3, .in_channels = 12, .out_channels = 20, .in = {40, 37}, .kernel = {1, 1}, .stride = {2, 3}});
+  check_case({.batch = 1, .in_channels = 5, .out_channels = 4, .in = {9, 8}, .kernel = {1, 1}, .stride = {3, 2}});
+  check_case({.spatial = 1, .batch = 2, .in_channels = 5, .out_channels = 4, .in = {9}, .kernel = {1}, .stride = {4}});
+  check_case({.spatial = 3,
+              .batch = 2,
+              .in_channels = 5,
+              .out_channels = 4,
+              .in = {5, 6, 7},
+              .kernel = {1, 1, 1},
+              .stride = {2, 3, 2}});
+}
+
+// The sampled points and what the product packs are in scratch memory at the same time.
+TEST(Conv, LargeSampledProduct) {
+  check_case({.batch = 1, .in_channels = 64, .out_channels = 600, .in = {64, 64}, .kernel = {1, 1}, .stride = {2, 2}});
+}
+
 TEST(Conv, Groups) {
   check_case({.batch = 2,
               .in_channels = 20,

@@ -33,7 +33,6 @@ using Desc = dnnl::memory::desc;
 constexpr auto kF32 = dnnl::memory::data_type::f32;
 
 enum class Pass : i64 { Forward, Data, Weights };
-enum Slot { kOneDnn, kX, kY, kWeights, kPacked, kPartial };
 
 constexpr double kChunkFlops = 2e6;           // worth a thread's while
 constexpr i64 kChunks = 16;                   // more than these are not looked for among the channels
@@ -125,9 +124,9 @@ class Part {
   /// `w` is packed, except that of the weights' gradient, which is plain.
   void run(const float* x, const void* w, const float* y) const {
     bool forward = pass_ == Pass::Forward, data = pass_ == Pass::Data, weights = pass_ == Pass::Weights;
-    void* bx = stage(copy_x_, x_, x, kX);
-    void* by = stage(copy_y_, y_, y, kY);
-    void* bw = weights ? stage(copy_w_, w_, static_cast<const float*>(w), kWeights) : const_cast<void*>(w);
+    void* bx = stage(copy_x_, x_, x, Scratch::ConvX);
+    void* by = stage(copy_y_, y_, y, Scratch::ConvY);
+    void* bw = weights ? stage(copy_w_, w_, static_cast<const float*>(w), Scratch::ConvWeights) : const_cast<void*>(w);
     if (!data) transfer(copy_x_, x, bx);
     if (!forward) transfer(copy_y_, y, by);
     auto& e = onednn_engine();
@@ -135,7 +134,7 @@ class Part {
         {data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, {x_, e, bx}},
         {weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, {w_, e, bw}},
         {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, {y_, e, by}},
-        {DNNL_ARG_SCRATCHPAD, {scratch_, e, thread_scratch(kOneDnn, scratch_.get_size())}}};
+        {DNNL_ARG_SCRATCHPAD, {scratch_, e, thread_scratch(Scratch::OneDnn, scratch_.get_size())}}};
     OneThread one;
     convolution_.execute(onednn_stream(), args);
     if (data) transfer(copy_x_, bx, x);
@@ -212,11 +211,11 @@ class Part {
     OneThread one;
     auto& e = onednn_engine();
     dnnl::memory from(copy->from, e, const_cast<void*>(source)), to(copy->to, e, const_cast<void*>(target));
-    dnnl::memory scratch(copy->scratch, e, thread_scratch(kOneDnn, copy->scratch.get_size()));
+    dnnl::memory scratch(copy->scratch, e, thread_scratch(Scratch::OneDnn, copy->scratch.get_size()));
     copy->op.execute(onednn_stream(), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch}});
   }
 
-  static void* stage(const std::optional<Copy>& copy, const Desc& desc, const float* user, Slot slot) {
+  static void* stage(const std::optional<Copy>& copy, const Desc& desc, const float* user, Scratch slot) {
     return copy ? thread_scratch(slot, desc.get_size()) : const_cast<float*>(user);
   }
 
@@ -261,7 +260,9 @@ Cut choose_cut(Pass pass, const ConvArgs& c) {
   i64 length = c.groups > 1 ? c.groups : pass == Pass::Data ? c.in_channels : c.out_channels;
   bool depthwise = c.groups > 1 && c.groups == c.in_channels;
   i64 unit = c.groups > 1 && !depthwise ? 1 : length >= 64 && !depthwise ? 32 : 16;
-  i64 worth = std::max<i64>(1, i64(double(cut.images) * flops / kChunkFlops));
+  // each block of channels copies the images anew, which must stay the smaller part
+  double least = std::max(kChunkFlops, 60.0 * double(cut.images * c.in_channels * in_size(c)));
+  i64 worth = std::max<i64>(1, i64(double(cut.images) * flops / least));
   i64 blocks = wants_plain(pass, c)
                    ? 1
                    : std::clamp<i64>(kChunks / cut.image_blocks, 1, std::min(worth, ceil_div(length, unit)));
@@ -352,12 +353,107 @@ bool is_empty(const ConvArgs& c) {
 
 void clear(float* out, i64 n) { std::fill(out, out + n, 0.0f); }
 
-/// A kernel of one point with stride 1 is a matrix product of channels, in plain order already.
+/// A kernel of one point without pads is a matrix product of channels, in plain order already.
 bool is_product(const ConvArgs& c) {
   if (c.groups != 1 || kernel_size(c) != 1) return false;
   for (std::size_t i = 0; i < std::size_t(c.spatial); ++i)
-    if (c.stride[i] != 1 || c.pad_begin[i] != 0 || c.pad_end[i] != 0) return false;
+    if (c.pad_begin[i] != 0 || c.pad_end[i] != 0) return false;
   return true;
+}
+
+bool reads_all(const ConvArgs& c) {
+  return std::all_of(c.stride.begin(), c.stride.begin() + c.spatial, [](i64 s) { return s == 1; });
+}
+
+/// Calls f(channel of an image, offset in the channel's x, offset in its y, x step, points) for the rows of points that
+/// a kernel of one point reads.
+template <class F>
+void for_each_sampled_row(const ConvArgs& c, F&& f) {
+  i64 in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, stride[3] = {1, 1, 1};
+  for (int i = 0; i < c.spatial; ++i) {
+    int to = 3 - c.spatial + i;
+    auto a = std::size_t(i);
+    in[to] = c.in[a], out[to] = c.out(i), stride[to] = c.stride[a];
+  }
+  parallel_for(
+      c.batch * c.in_channels, std::max<i64>(1, (1 << 14) / (out[0] * out[1] * out[2])), [&](i64 begin, i64 end) {
+        for (i64 channel = begin; channel < end; ++channel)
+          for (i64 d = 0; d < out[0]; ++d)
+            for (i64 h = 0; h < out[1]; ++h)
+              f(channel, (d * stride[0] * in[1] + h * stride[1]) * in[2], (d * out[1] + h) * out[2], stride[2], out[2]);
+      });
+}
+
+/// The points of x that are read, dense.
+const float* sampled(const ConvArgs& c, const float* x) {
+  if (reads_all(c)) return x;
+  i64 size = in_size(c), points = out_size(c);
+  auto dense = static_cast<float*>(
+      thread_scratch(Scratch::ConvX, std::size_t(c.batch * c.in_channels * points) * sizeof(float)));
+  for_each_sampled_row(c, [=](i64 channel, i64 from, i64 to, i64 step, i64 n) {
+    const float* in = x + channel * size + from;
+    float* out = dense + channel * points + to;
+    for (i64 i = 0; i < n; ++i) out[i] = in[i * step];
+  });
+  return dense;
+}
+
+void product_forward(const ConvArgs& c, const float* x, const float* w, float* y) {
+  i64 size = out_size(c);
+  gemm({.batch = c.batch,
+        .m = c.out_channels,
+        .n = size,
+        .k = c.in_channels,
+        .a = w,
+        .a_row = c.in_channels,
+        .b = sampled(c, x),
+        .b_row = size,
+        .b_batch = c.in_channels * size,
+        .c = y,
+        .c_row = size,
+        .c_batch = c.out_channels * size});
+}
+
+void product_backward_data(const ConvArgs& c, const float* dy, const float* w, float* dx) {
+  i64 size = in_size(c), points = out_size(c);
+  std::size_t dense = std::size_t(c.batch * c.in_channels * points) * sizeof(float);
+  float* out = reads_all(c) ? dx : static_cast<float*>(thread_scratch(Scratch::ConvX, dense));
+  gemm({.batch = c.batch,
+        .m = c.in_channels,
+        .n = points,
+        .k = c.out_channels,
+        .a = w,
+        .a_row = 1,
+        .a_col = c.in_channels,
+        .b = dy,
+        .b_row = points,
+        .b_batch = c.out_channels * points,
+        .c = out,
+        .c_row = points,
+        .c_batch = c.in_channels * points});
+  if (out == dx) return;
+  parallel_for(c.batch * c.in_channels * size, 1 << 16, [=](i64 begin, i64 end) { clear(dx + begin, end - begin); });
+  for_each_sampled_row(c, [=](i64 channel, i64 to, i64 from, i64 step, i64 n) {
+    const float* in = out + channel * points + from;
+    for (i64 i = 0; i < n; ++i) dx[channel * size + to + i * step] = in[i];
+  });
+}
+
+void product_backward_weights(const ConvArgs& c, const float* x, const float* dy, float* dw) {
+  i64 size = out_size(c);
+  const float* dense = sampled(c, x);
+  for (i64 n = 0; n < c.batch; ++n)
+    gemm({.m = c.out_channels,
+          .n = c.in_channels,
+          .k = size,
+          .a = dy + n * c.out_channels * size,
+          .a_row = size,
+          .b = dense + n * c.in_channels * size,
+          .b_row = 1,
+          .b_col = size,
+          .c = dw,
+          .c_row = c.in_channels,
+          .accumulate = n > 0});
 }
 
 /// The call's parts, or nothing where oneDNN has no kernel.
@@ -405,24 +501,12 @@ std::shared_ptr<const PackedWeights> pack_weights(const ConvArgs& c, const float
 
 bool conv_forward(const ConvArgs& c, const float* x, const float* w, float* y, const PackedWeights* packed) {
   if (!check(c)) return false;
-  i64 size = out_size(c);
   if (is_empty(c)) {
-    clear(y, c.batch * c.out_channels * size);
+    clear(y, c.batch * c.out_channels * out_size(c));
     return true;
   }
   if (is_product(c)) {
-    gemm({.batch = c.batch,
-          .m = c.out_channels,
-          .n = size,
-          .k = c.in_channels,
-          .a = w,
-          .a_row = c.in_channels,
-          .b = x,
-          .b_row = size,
-          .b_batch = c.in_channels * size,
-          .c = y,
-          .c_row = size,
-          .c_batch = c.out_channels * size});
+    product_forward(c, x, w, y);
     return true;
   }
   auto call = plan(Pass::Forward, c);
@@ -432,7 +516,7 @@ bool conv_forward(const ConvArgs& c, const float* x, const float* w, float* y, c
     if (packed && packed->channels == call->cut().channels && packed->order == call->at(0, 0).weights()) {
       weights = packed->data();
     } else {
-      auto space = static_cast<std::byte*>(thread_scratch(kPacked, call->packed_bytes()));
+      auto space = static_cast<std::byte*>(thread_scratch(Scratch::ConvPacked, call->packed_bytes()));
       call->pack(w, space);
       weights = space;
     }
@@ -445,31 +529,18 @@ bool conv_forward(const ConvArgs& c, const float* x, const float* w, float* y, c
 
 bool conv_backward_data(const ConvArgs& c, const float* dy, const float* w, float* dx) {
   if (!check(c)) return false;
-  i64 size = in_size(c);
   if (is_empty(c)) {
-    clear(dx, c.batch * c.in_channels * size);
+    clear(dx, c.batch * c.in_channels * in_size(c));
     return true;
   }
   if (is_product(c)) {
-    gemm({.batch = c.batch,
-          .m = c.in_channels,
-          .n = size,
-          .k = c.out_channels,
-          .a = w,
-          .a_row = 1,
-          .a_col = c.in_channels,
-          .b = dy,
-          .b_row = size,
-          .b_batch = c.out_channels * size,
-          .c = dx,
-          .c_row = size,
-          .c_batch = c.in_channels * size});
+    product_backward_data(c, dy, w, dx);
     return true;
   }
   auto call = plan(Pass::Data, c);
   if (!call) return false;
   guarded([&] {
-    auto weights = static_cast<std::byte*>(thread_scratch(kPacked, call->packed_bytes()));
+    auto weights = static_cast<std::byte*>(thread_scratch(Scratch::ConvPacked, call->packed_bytes()));
     call->pack(w, weights);
     call->for_each([&](i64 i, i64 j) {
       call->at(i, j).run(dx + call->x_offset(i, j), weights + call->packed_offset(j), dy + call->y_offset(i, j));
@@ -485,11 +556,16 @@ bool conv_backward_weights(const ConvArgs& c, const float* x, const float* dy, f
     clear(dw, size);
     return true;
   }
+  if (is_product(c) && (c.batch == 1 || out_size(c) >= 256)) {  // few points and many images write dw too often
+    product_backward_weights(c, x, dy, dw);
+    return true;
+  }
   auto call = plan(Pass::Weights, c);
   if (!call) return false;
   guarded([&] {
     i64 others = call->cut().image_blocks - 1;  // the first block of images writes to dw, the others beside it
-    auto partial = static_cast<float*>(thread_scratch(kPartial, std::size_t(others * size) * sizeof(float)));
+    auto partial =
+        static_cast<float*>(thread_scratch(Scratch::ConvPartial, std::size_t(others * size) * sizeof(float)));
     call->for_each([&](i64 i, i64 j) {
       float* out = i == 0 ? dw : partial + (i - 1) * size;
       call->at(i, j).run(x + call->x_offset(i, j), out + call->w_offset(j), dy + call->y_offset(i, j));

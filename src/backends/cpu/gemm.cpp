@@ -23,7 +23,6 @@ namespace {
 using i64 = std::int64_t;
 
 constexpr double kParallelFlops = 5e5;  // below it, waking a thread costs more than it saves
-enum Slot { kOneDnn, kTransposed, kLeft, kRight };
 
 // ---------------------------------------------------------------------------------------------- oneDNN
 
@@ -77,7 +76,7 @@ class TileProduct {
     (*use)[0].set_data_handle(const_cast<void*>(a));
     (*use)[1].set_data_handle(const_cast<void*>(b));
     (*use)[2].set_data_handle(c);
-    (*use)[3].set_data_handle(thread_scratch(kOneDnn, descs_[3].get_size()));
+    (*use)[3].set_data_handle(thread_scratch(Scratch::OneDnn, descs_[3].get_size()));
     dnnl_exec_arg_t args[4] = {{DNNL_ARG_SRC, (*use)[0].get()},
                                {DNNL_ARG_WEIGHTS, (*use)[1].get()},
                                {DNNL_ARG_DST, (*use)[2].get()},
@@ -227,7 +226,7 @@ const X* dense_vector(const void* data, i64 k, i64 stride) {
   auto in = static_cast<const T*>(data);
   if constexpr (std::is_same_v<T, X>)
     if (stride == 1) return in;
-  X* out = static_cast<X*>(thread_scratch(kLeft, std::size_t(k) * sizeof(X)));
+  X* out = static_cast<X*>(thread_scratch(Scratch::GemmLeft, std::size_t(k) * sizeof(X)));
   for (i64 i = 0; i < k; ++i) {
     if constexpr (std::is_same_v<T, std::uint16_t>)
       out[i] = std::bit_cast<float>(std::uint32_t(in[i * stride]) << 16);
@@ -300,7 +299,7 @@ class TileSet {
 /// Copies an operand with rows and columns swapped, or (`swap` false) as it is, into padded rows in this thread's
 /// scratch, and points it there.
 template <class T>
-void repack(Operand& x, i64 rows, i64 cols, bool swap, Slot slot, Kernels::Transpose<T> transpose) {
+void repack(Operand& x, i64 rows, i64 cols, bool swap, Scratch slot, Kernels::Transpose<T> transpose) {
   i64 line = 64 / i64(sizeof(T)), width = round_up(cols, line) + line;  // rows a power of two apart share cache sets
   auto out = static_cast<T*>(thread_scratch(slot, std::size_t(rows * width) * sizeof(T)));
   auto in = reinterpret_cast<const T*>(x.data);
@@ -325,12 +324,12 @@ void repack_operands(Product& p) {
   if (p.kind == kF32) {
     bool by_columns = p.b.col != 1;
     if (p.m >= 512 && (by_columns || p.b.row % 1024 == 0))
-      repack(p.b, p.k, p.n, by_columns, kTransposed, own.transpose_32);
+      repack(p.b, p.k, p.n, by_columns, Scratch::GemmPacked, own.transpose_32);
   } else if (p.a.col != 1 && wide) {
     if (p.kind == kBf16)
-      repack(p.a, p.m, p.k, true, kTransposed, own.transpose_16);
+      repack(p.a, p.m, p.k, true, Scratch::GemmPacked, own.transpose_16);
     else
-      repack(p.a, p.m, p.k, true, kTransposed, own.transpose_8);
+      repack(p.a, p.m, p.k, true, Scratch::GemmPacked, own.transpose_8);
   }
 }
 
@@ -371,8 +370,8 @@ void run_widened_bf16(const Product& p) {
   auto widen = kernels().widen_bf16;
   for_each_tile(p, t.rows * t.cols, [&](i64 item, i64 tile) {
     i64 i = tile / t.cols * t.m, j = tile % t.cols * t.n, m = std::min(t.m, p.m - i), n = std::min(t.n, p.n - j);
-    auto a = static_cast<float*>(thread_scratch(kLeft, std::size_t(m * p.k) * sizeof(float)));
-    auto b = static_cast<float*>(thread_scratch(kRight, std::size_t(n * p.k) * sizeof(float)));
+    auto a = static_cast<float*>(thread_scratch(Scratch::GemmLeft, std::size_t(m * p.k) * sizeof(float)));
+    auto b = static_cast<float*>(thread_scratch(Scratch::GemmRight, std::size_t(n * p.k) * sizeof(float)));
     widen(m, p.k, reinterpret_cast<const std::uint16_t*>(p.at(p.a, item, i, 0)), p.a.row, p.a.col, a);
     widen(p.k, n, reinterpret_cast<const std::uint16_t*>(p.at(p.b, item, 0, j)), p.b.row, p.b.col, b);
     tile_product({kF32, m, n, p.k, p.k, 1, n, 1, p.c_row, p.accumulate})->run(a, b, p.out(item, i, j));
@@ -387,8 +386,8 @@ void run_widened_i8(const Product& p) {
     i64 i = tile / t.cols * t.m, j = tile % t.cols * t.n, m = std::min(t.m, p.m - i), n = std::min(t.n, p.n - j);
     i64 ld = round_up(p.k, 32);
     std::size_t a_bytes = std::size_t(m * ld) * 2, b_bytes = std::size_t(n * ld) * 2;
-    auto a = static_cast<std::int16_t*>(thread_scratch(kLeft, a_bytes));
-    auto b = static_cast<std::int16_t*>(thread_scratch(kRight, b_bytes));
+    auto a = static_cast<std::int16_t*>(thread_scratch(Scratch::GemmLeft, a_bytes));
+    auto b = static_cast<std::int16_t*>(thread_scratch(Scratch::GemmRight, b_bytes));
     if (ld != p.k) std::memset(a, 0, a_bytes), std::memset(b, 0, b_bytes);
     auto a_tile = p.at(p.a, item, i, 0), b_tile = p.at(p.b, item, 0, j);
     if (p.kind == kU8)

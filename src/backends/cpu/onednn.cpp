@@ -23,10 +23,10 @@ const OpenMp& openmp() {
   return functions;
 }
 
-struct Scratch {
+struct Block {
   void* data = nullptr;
   std::size_t size = 0;
-  ~Scratch() { std::free(data); }
+  ~Block() { std::free(data); }
 };
 
 }  // namespace
@@ -57,9 +57,9 @@ OneThread::~OneThread() {
   if (before_ != 1) openmp().set_threads(before_);
 }
 
-void* thread_scratch(int slot, std::size_t bytes) {
-  thread_local Scratch slots[kScratchSlots];
-  Scratch& s = slots[slot];
+void* thread_scratch(Scratch slot, std::size_t bytes) {
+  thread_local Block blocks[int(Scratch::ConvPartial) + 1];
+  Block& s = blocks[int(slot)];
   if (s.size < bytes) {
     std::size_t size = (bytes + 4095) / 4096 * 4096;
     std::free(s.data);

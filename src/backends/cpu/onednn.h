@@ -26,8 +26,10 @@ class OneThread {
   int before_ = 1;
 };
 
-/// Scratch memory of this thread, aligned to 64 bytes, kept and grown. `slot` tells apart what is in use at once.
-inline constexpr int kScratchSlots = 6;
-void* thread_scratch(int slot, std::size_t bytes);
+/// One slot for each thing that may be in use at the same time on one thread.
+enum class Scratch { OneDnn, GemmPacked, GemmLeft, GemmRight, ConvX, ConvY, ConvWeights, ConvPacked, ConvPartial };
+
+/// Scratch memory of this thread, aligned to 64 bytes, kept and grown; what was in the slot is lost.
+void* thread_scratch(Scratch slot, std::size_t bytes);
 
 }  // namespace rlx::cpu
