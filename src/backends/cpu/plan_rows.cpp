@@ -48,6 +48,12 @@ bool is_small_integer(Node n) {
   return rounded;
 }
 
+// A chain of magnitudes over a cast of what row programs load.
+bool is_f64_of_narrow(Node n) {
+  while (n.is(ops::abs) && n.dtype() == DType::F64) n = n.input(0);
+  return n.is(ops::cast) && n.dtype() == DType::F64 && is_row_dtype(n.input(0).dtype());
+}
+
 // Integers that f32 holds exactly.
 bool is_small_constant(Node n) {
   if (!is_int(n.dtype())) return false;
@@ -222,16 +228,16 @@ bool Planner::alias_in_group(Node n) {
 
 // ---------------------------------------------------------------------------------------------- elementwise
 
+// Part of a sum in f64 over all of a narrower tensor: its cast, and magnitudes on the way, which are exact in f32 too.
 bool Planner::is_deferred(Node n) const {
-  if (n.op().kind != Kind::Elementwise || nodes_[std::size_t(n.id())].users.empty()) return false;
-  for (auto& out : graph_.outputs())
-    if (same(out, n)) return false;
-  return std::ranges::all_of(nodes_[std::size_t(n.id())].users, [&](int user) {
+  auto& users = nodes_[std::size_t(n.id())].users;
+  bool exact = n.is(ops::abs) || (n.is(ops::cast) && n.dtype() == DType::F64);
+  if (!exact || users.empty() || std::ranges::any_of(graph_.outputs(), [&](Node out) { return same(out, n); })) return false;
+  if (n.dtype() == DType::F64 ? !is_f64_of_narrow(n) : !is_row_dtype(n.dtype())) return false;
+  return std::ranges::all_of(users, [&](int user) {
     Node u = node(user);
-    if (n.dtype() == DType::F64)
-      return n.is(ops::cast) && is_row_dtype(n.input(0).dtype()) && (u.is(ops::sum) || u.is(ops::mean)) &&
-             is_total(nodes_[std::size_t(n.id())].shape, axes_of(u));
-    return u.dtype() == DType::F64 && u.is(ops::cast) && n.is(ops::abs) && is_row_op(n) && is_deferred(u);
+    bool summed = n.dtype() == DType::F64 && (u.is(ops::sum) || u.is(ops::mean)) && is_total(nodes_[std::size_t(n.id())].shape, axes_of(u));
+    return summed || (u.dtype() == DType::F64 && is_deferred(u));
   });
 }
 
@@ -285,14 +291,14 @@ bool Planner::plan_total(Node n, Node x) {
   } else {
     Nodes chain;  // cast(abs(w)) of a sum in f64: emitted here and nowhere else
     Node source = x;
-    while (canonical && (source.dtype() == DType::F64 || (source.is(ops::abs) && is_deferred(source)))) chain.push_back(source), source = source.input(0);
+    while (canonical && is_deferred(source)) chain.push_back(source), source = source.input(0);
     View view = memory(source);
     if (canonical && !view.is_contiguous()) view = copied(view, source.dtype(), at(source).kept);
     g = &new_group(count(shape) / std::max<std::int64_t>(1, last_of(shape)), last_of(shape), at(n).kept);
     g->open = !canonical;
     reg = load(*g, view, source.dtype(), shape);
     for (auto it = chain.rbegin(); it != chain.rend(); ++it)
-      if (it->dtype() != DType::F64) reg = emit_op(*g, *it, {reg});
+      if (it->is(ops::abs)) reg = emit_op(*g, *it, {reg});
   }
   View out = storage(n);
   g->accumulators.push_back({.all = true, .buffer = out.buffer, .dtype = n.dtype(), .divisor = n.is(ops::mean) ? double(count(shape)) : 1});
