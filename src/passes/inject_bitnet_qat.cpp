@@ -19,13 +19,17 @@ constexpr std::string_view kPass = "inject_bitnet_qat";
 bool is_leaf(Node n) { return n.is(input_op) || n.is(param_op) || n.is(constant_op); }
 std::string leaf_name(Node leaf) { return leaf.name().empty() ? fmt::format("const#{}", leaf.id()) : leaf.name(); }
 std::string label(Node n) { return n.name().empty() ? fmt::format("{} %{}", n.op().name, n.id()) : n.name(); }
-bool takes_weight(Node n) { return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose); }
+bool takes_weight(Node n) {
+  return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
+}
 bool is_narrow(DType d) { return d == DType::F16 || d == DType::BF16; }
 
-// From an operand down to the leaf that it is made of by moving elements alone; ends in another node where it is computed.
+// From an operand down to the leaf that it is made of by moving elements alone; ends in another node where it is
+// computed.
 Nodes path_to_leaf(Node operand) {
   Nodes path{operand};
-  while (path.back().is(ops::transpose) || path.back().is(ops::reshape) || path.back().is(ops::cast) || path.back().is(ops::expand))
+  while (path.back().is(ops::transpose) || path.back().is(ops::reshape) || path.back().is(ops::cast) ||
+         path.back().is(ops::expand))
     path.push_back(path.back().input(0));
   return path;
 }
@@ -121,7 +125,8 @@ class Injector {
     if (config_.quantize_weights) {
       inputs[1] = ternary_operand(path_to_leaf(inputs[1]), copy, config_);
       std::string name = leaf_name(path.back());
-      if (std::ranges::find(report.ternary_weights, name) == report.ternary_weights.end()) report.ternary_weights.push_back(name);
+      if (std::ranges::find(report.ternary_weights, name) == report.ternary_weights.end())
+        report.ternary_weights.push_back(name);
     }
     if (config_.quantize_activations && source.is(ops::matmul) && is_float(inputs[0].dtype())) {
       inputs[0] = int8_operand(inputs[0], config_);
@@ -139,8 +144,10 @@ class Injector {
     Node leaf = path.back();
     if (!is_leaf(leaf)) return fmt::format("its weight operand is computed by {}, it is no leaf", label(leaf));
     std::string name = leaf_name(leaf);
-    if (std::ranges::find(config_.keep_full_precision, name) != config_.keep_full_precision.end()) return fmt::format("{} is kept in full precision", name);
-    if (leaf.is(input_op) && !config_.weights_from_inputs) return fmt::format("{} is an input, and inputs are no weights here", name);
+    if (std::ranges::find(config_.keep_full_precision, name) != config_.keep_full_precision.end())
+      return fmt::format("{} is kept in full precision", name);
+    if (leaf.is(input_op) && !config_.weights_from_inputs)
+      return fmt::format("{} is an input, and inputs are no weights here", name);
     for (auto& n : path)
       if (!is_float(n.dtype())) return fmt::format("{} is {}, not a float", name, to_string(n.dtype()));
     return "";
@@ -153,7 +160,8 @@ class Injector {
 
 BitNetResult inject_bitnet_qat(const Graph& graph, const BitNetConfig& config) {
   Injector injector(graph, config);
-  Rebuilt out = rebuild(graph, [&](Node copy, Node source) { return injector.visit(copy, source); }, Keep::All);
+  Rebuilt out = rebuild(
+      graph, [&](Node copy, Node source) { return injector.visit(copy, source); }, Keep::All);
   bool changed = !injector.report.ternary_weights.empty() || injector.report.quantized_activations > 0;
   return {changed ? out.graph : graph, std::move(injector.report)};
 }

@@ -12,8 +12,8 @@ Rewritten legalize(const Graph& graph, const std::function<bool(Node)>& claims) 
 
 static bool is_backward(Node node) {
   static constexpr std::array<std::string_view, 5> kOps = {
-      "activation_backward", "relu_backward", "batch_norm_inference_backward_input", "batch_norm_inference_backward_gamma",
-      "batch_norm_inference_backward_beta"};
+      "activation_backward", "relu_backward", "batch_norm_inference_backward_input",
+      "batch_norm_inference_backward_gamma", "batch_norm_inference_backward_beta"};
   return std::ranges::find(kOps, node.op().name) != kOps.end();
 }
 

@@ -19,8 +19,8 @@ struct FoldOptions {
   std::int64_t max_bytes = std::int64_t(1) << 22;  // of a folded value
   double max_work = 1e8;                           // multiply-adds of a contraction
 };
-/// Evaluates what depends on constants alone by the interpreter. A value that all elements share stays one number that is
-/// expanded. What fails or is too large stays a node.
+/// Evaluates what depends on constants alone by the interpreter. A value that all elements share stays one number that
+/// is expanded. What fails or is too large stays a node.
 Rewritten fold_constants(const Graph& graph, FoldOptions options = {});
 /// Drops nodes that no output needs. Inputs and params are the graph's face and stay, unless `drop_leaves`.
 Rewritten eliminate_dead_code(const Graph& graph, bool drop_leaves = false);

@@ -33,8 +33,10 @@ std::string brief_text(const Graph& graph) {
     Node n = graph.node(id);
     std::string inputs, attrs;
     for (auto& in : n.inputs()) inputs += fmt::format("{}%{}", inputs.empty() ? "" : ", ", in.id());
-    if (n.is(constant_op) && n.attrs<ConstantAttrs>().value.size() == 1) attrs = expression(n);
-    else if (!n.is(constant_op) && !n.is(input_op) && !n.is(param_op)) attrs = n.attrs().text();
+    if (n.is(constant_op) && n.attrs<ConstantAttrs>().value.size() == 1)
+      attrs = expression(n);
+    else if (!n.is(constant_op) && !n.is(input_op) && !n.is(param_op))
+      attrs = n.attrs().text();
     out += fmt::format("{} = {}({}){}\n", n.text(), n.op().name, inputs, attrs.empty() ? "" : " {" + attrs + "}");
   }
   out += "outputs";
@@ -82,7 +84,8 @@ void print(const PassReport& report, const Graph& graph, const PipelineOptions& 
   std::fputs(text.c_str(), stderr);
 }
 
-void dump(const std::string& folder, std::size_t number, const PassReport& report, const Graph& graph, const PipelineOptions& options) {
+void dump(const std::string& folder, std::size_t number, const PassReport& report, const Graph& graph,
+          const PipelineOptions& options) {
   std::filesystem::create_directories(folder);
   write_file_atomic(fmt::format("{}/{}.{:02}.{}.rlx", folder, options.name, number, report.name), graph.text());
 }
@@ -96,7 +99,8 @@ PipelineResult run_passes(const Graph& graph, const std::vector<Pass>& passes, c
   for (auto& pass : passes) {
     out.passes.push_back(run_pass(pass, out.graph, options));
     if (level >= 3) print(out.passes.back(), out.graph, options, level);
-    if (!folder.empty() && out.passes.back().changed) dump(folder, out.passes.size(), out.passes.back(), out.graph, options);
+    if (!folder.empty() && out.passes.back().changed)
+      dump(folder, out.passes.size(), out.passes.back(), out.graph, options);
   }
   return out;
 }

@@ -26,8 +26,9 @@ struct PipelineResult {
   Graph graph;
   std::vector<PassReport> passes;
 };
-/// Runs the passes one after another. An error is rethrown with the pass's name before it. With RLX_DEBUG at 3 it prints
-/// each pass's time and the graph where it changed, at 5 how often each rule fired; with RLX_DUMP it writes them.
+/// Runs the passes one after another. An error is rethrown with the pass's name before it. With RLX_DEBUG at 3 it
+/// prints each pass's time and the graph where it changed, at 5 how often each rule fired; with RLX_DUMP it writes
+/// them.
 PipelineResult run_passes(const Graph& graph, const std::vector<Pass>& passes, const PipelineOptions& options = {});
 /// One line a pass.
 std::string to_string(const std::vector<PassReport>& passes);

@@ -60,33 +60,44 @@ RuleSet movement_rules() {
   Node sliced = slice(x, {}, {}, {}), sliced_twice = slice(sliced, {}, {}, {});
   Node padded = pad(x, {}, {}, 0), padded_twice = pad(padded, {}, {}, 0);
   Node flipped = flip(x, {}), flipped_twice = flip(flipped, {});
-  return {{p}, {
-      {"noop_reshape", reshape(x, {}), x},  // these two where the driver sees that nothing changes
-      {"noop_expand", expand(x, {}), x},
-      {"merge_reshapes", reshaped, [=](const Match& m) { return reshape(m[x], m[reshaped].shape()); }},
-      {"merge_expands", expanded, [=](const Match& m) { return expand(m[x], m[expanded].shape()); }},
-      {"noop_transpose", transposed, x, kExact, [=](const Match& m) { return is_identity(m[transposed].attrs<PermAttrs>().perm); }},
-      {"merge_transposes", transposed_twice, [=](const Match& m) {
-         return transpose(m[x], compose(m[transposed].attrs<PermAttrs>().perm, m[transposed_twice].attrs<PermAttrs>().perm));
-       }},
-      {"noop_slice", sliced, x, kExact, [=](const Match& m) {
-         return all_zero(m[sliced].attrs<SliceAttrs>().starts) && all_one(m[sliced].attrs<SliceAttrs>().steps);
-       }},
-      {"merge_slices", sliced_twice, [=](const Match& m) {
-         return merged_slice(m[x], m[sliced].attrs<SliceAttrs>(), m[sliced_twice].attrs<SliceAttrs>());
-       }},
-      {"noop_pad", padded, x, kExact, [=](const Match& m) {
-         return all_zero(m[padded].attrs<PadAttrs>().low) && all_zero(m[padded].attrs<PadAttrs>().high);
-       }},
-      {"merge_pads", padded_twice, [=](const Match& m) {
-         return merged_pad(m[x], m[padded].attrs<PadAttrs>(), m[padded_twice].attrs<PadAttrs>());
-       }},
-      {"noop_flip", flipped, x, kExact, [=](const Match& m) { return m[flipped].attrs<AxesAttrs>().axes.empty(); }},
-      {"merge_flips", flipped_twice, [=](const Match& m) {
-         return flip(m[x], flipped_once(m[x], m[flipped].attrs<AxesAttrs>().axes, m[flipped_twice].attrs<AxesAttrs>().axes));
-       }},
-      {"concat_of_one", concat(Nodes{x}, 0), x},
-  }};
+  return {
+      {p},
+      {
+          {"noop_reshape", reshape(x, {}), x},  // these two where the driver sees that nothing changes
+          {"noop_expand", expand(x, {}), x},
+          {"merge_reshapes", reshaped, [=](const Match& m) { return reshape(m[x], m[reshaped].shape()); }},
+          {"merge_expands", expanded, [=](const Match& m) { return expand(m[x], m[expanded].shape()); }},
+          {"noop_transpose", transposed, x, kExact,
+           [=](const Match& m) { return is_identity(m[transposed].attrs<PermAttrs>().perm); }},
+          {"merge_transposes", transposed_twice,
+           [=](const Match& m) {
+             return transpose(
+                 m[x], compose(m[transposed].attrs<PermAttrs>().perm, m[transposed_twice].attrs<PermAttrs>().perm));
+           }},
+          {"noop_slice", sliced, x, kExact,
+           [=](const Match& m) {
+             return all_zero(m[sliced].attrs<SliceAttrs>().starts) && all_one(m[sliced].attrs<SliceAttrs>().steps);
+           }},
+          {"merge_slices", sliced_twice,
+           [=](const Match& m) {
+             return merged_slice(m[x], m[sliced].attrs<SliceAttrs>(), m[sliced_twice].attrs<SliceAttrs>());
+           }},
+          {"noop_pad", padded, x, kExact,
+           [=](const Match& m) {
+             return all_zero(m[padded].attrs<PadAttrs>().low) && all_zero(m[padded].attrs<PadAttrs>().high);
+           }},
+          {"merge_pads", padded_twice,
+           [=](const Match& m) {
+             return merged_pad(m[x], m[padded].attrs<PadAttrs>(), m[padded_twice].attrs<PadAttrs>());
+           }},
+          {"noop_flip", flipped, x, kExact, [=](const Match& m) { return m[flipped].attrs<AxesAttrs>().axes.empty(); }},
+          {"merge_flips", flipped_twice,
+           [=](const Match& m) {
+             return flip(m[x], flipped_once(m[x], m[flipped].attrs<AxesAttrs>().axes,
+                                            m[flipped_twice].attrs<AxesAttrs>().axes));
+           }},
+          {"concat_of_one", concat(Nodes{x}, 0), x},
+      }};
 }
 
 }  // namespace rlx

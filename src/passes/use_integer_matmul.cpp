@@ -2,10 +2,10 @@
 //
 //     matmul(ca / s, T(cw · γ))  ->  f32(matmul(i8(ca), T(i8(cw)), i32)) · γ / s
 //
-// where ca = clamp(round(x · s), -128, 127) with one s a row, s = c / max(max |x|, ε), and cw = clamp(round(w / γ), -1, 1)
-// with γ = max(mean |w|, ε) of the tensor or of each output column, or cw comes from i8; T moves elements. The sum is exact
-// in i32; γ comes first, then s, which divides as in BitNet's y = (xq·Wq) γ / s. Where x or w holds a NaN or an infinity, so
-// does s or γ, and the result is NaN on both sides.
+// where ca = clamp(round(x · s), -128, 127) with one s a row, s = c / max(max |x|, ε), and cw = clamp(round(w / γ), -1,
+// 1) with γ = max(mean |w|, ε) of the tensor or of each output column, or cw comes from i8; T moves elements. The sum
+// is exact in i32; γ comes first, then s, which divides as in BitNet's y = (xq·Wq) γ / s. Where x or w holds a NaN or
+// an infinity, so does s or γ, and the result is NaN on both sides.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace rlx {
 namespace {
 
 struct Operands {
-  Node codes_a, s;           // the left operand is codes_a / s
-  Node codes_w, gamma;       // the right one moves(codes_w · gamma); gamma may be none
-  Nodes moves;               // from the operand down
+  Node codes_a, s;      // the left operand is codes_a / s
+  Node codes_w, gamma;  // the right one moves(codes_w · gamma); gamma may be none
+  Nodes moves;          // from the operand down
 };
 struct Misfit {
   std::string why;
@@ -55,7 +55,8 @@ Node above_floor(Node n) {
   return uniform_value(n.input(0)) ? n.input(1) : none;
 }
 
-// Whether s is c / max(max |x|, ε) over the last axis of x, so that it is NaN or 0 where x has a value that is not finite.
+// Whether s is c / max(max |x|, ε) over the last axis of x, so that it is NaN or 0 where x has a value that is not
+// finite.
 bool is_row_scale(Node s, Node x) {
   if (!s.is(ops::div) || !uniform_value(s.input(0))) return false;
   Node most = above_floor(s.input(1));
@@ -78,7 +79,8 @@ void find_activation(Node a, Operands& out) {
   if (!scaled) throw Misfit{"the codes of its left operand are not clamp(round(…), -128, 127)"};
   bool right = scaled.is(ops::mul) && (same(scaled.input(0), out.s) || same(scaled.input(1), out.s));
   Node x = !right ? none : scaled.input(same(scaled.input(1), out.s) ? 0 : 1);
-  if (!right || !is_row_scale(out.s, x)) throw Misfit{"the scale of its left operand is not c / max(max |x|, epsilon) of each row"};
+  if (!right || !is_row_scale(out.s, x))
+    throw Misfit{"the scale of its left operand is not c / max(max |x|, epsilon) of each row"};
 }
 
 void find_weight(Node b, Operands& out) {
@@ -96,7 +98,9 @@ void find_weight(Node b, Operands& out) {
     out.codes_w = codes, out.gamma = scale;
     return;
   }
-  throw Misfit{"its right operand is not clamp(round(w / scale), -1, 1) · scale with the scale max(mean |w|, epsilon), nor from i8"};
+  throw Misfit{
+      "its right operand is not clamp(round(w / scale), -1, 1) · scale with the scale max(mean |w|, epsilon), nor from "
+      "i8"};
 }
 
 // The weight's scale in the layout of the result: [], [..., 1, N], or [..., N] where the left operand is a vector.
@@ -108,10 +112,12 @@ Node moved_gamma(const Operands& o, Node a, Node b) {
   shape.insert(shape.begin(), std::size_t(o.codes_w.rank() - gamma.rank()), Dim(1));
   gamma = reshape(gamma, shape);
   for (auto it = o.moves.rbegin(); it != o.moves.rend(); ++it) {
-    if (!it->is(ops::transpose)) throw Misfit{fmt::format("a scale for each column cannot be followed through {}", it->op().name)};
+    if (!it->is(ops::transpose))
+      throw Misfit{fmt::format("a scale for each column cannot be followed through {}", it->op().name)};
     gamma = transpose(gamma, it->attrs<PermAttrs>().perm);
   }
-  if (b.rank() < 2 || !(gamma.dim(-2) == Dim(1))) throw Misfit{"the scale of its right operand differs along the contracted axis"};
+  if (b.rank() < 2 || !(gamma.dim(-2) == Dim(1)))
+    throw Misfit{"the scale of its right operand differs along the contracted axis"};
   if (a.rank() > 1) return gamma;
   shape = gamma.shape();
   shape.erase(shape.end() - 2);
@@ -176,7 +182,8 @@ std::string explain_integer_matmul(Node node) {
   if (!node.is(ops::matmul)) return head + " does not fire: it is no matmul";
   try {
     Node made = integer_form(node);
-    return made.type() == node.type() ? head + " fires" : fmt::format("{} does not fire: it would give {}", head, to_string(made.type()));
+    return made.type() == node.type() ? head + " fires"
+                                      : fmt::format("{} does not fire: it would give {}", head, to_string(made.type()));
   } catch (const Misfit& misfit) {
     return fmt::format("{} does not fire: {}", head, misfit.why);
   }

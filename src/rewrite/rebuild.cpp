@@ -18,7 +18,8 @@ std::vector<bool> reach(const Graph& graph, const Nodes& roots) {
     if (root) out[std::size_t(root.id())] = true;
   for (int id = graph.size() - 1; id >= 0; --id) {
     Node node = graph.node(id);
-    if (is_leaf(node) || (node.is(constant_op) && !node.name().empty())) out[std::size_t(id)] = true;  // a weight by its name
+    if (is_leaf(node) || (node.is(constant_op) && !node.name().empty()))
+      out[std::size_t(id)] = true;  // a weight by its name
     if (out[std::size_t(id)])
       for (auto& in : node.inputs()) out[std::size_t(in.id())] = true;
   }
@@ -48,7 +49,8 @@ std::vector<bool> needed_nodes(const Graph& graph) { return reach(graph, graph.o
 
 Rebuilt rebuild(const Graph& source, const std::function<Replaced(Node, Node)>& f, Keep keep) {
   Rebuilt out = start(source);
-  std::vector<bool> wanted = keep == Keep::All ? std::vector<bool>(std::size_t(source.size()), true) : needed_nodes(source);
+  std::vector<bool> wanted =
+      keep == Keep::All ? std::vector<bool>(std::size_t(source.size()), true) : needed_nodes(source);
   bool replaced = false;
   for (int id = 0; id < source.size(); ++id) {
     if (!wanted[std::size_t(id)]) continue;
@@ -56,7 +58,8 @@ Rebuilt rebuild(const Graph& source, const std::function<Replaced(Node, Node)>& 
     Replaced next = f(copy, original);
     if (next.node && !same(next.node, copy)) {
       if (next.node.type() != copy.type())
-        throw InternalError(fmt::format("{}: would change {} to {}", next.rule, original.text(), to_string(next.node.type())));
+        throw InternalError(
+            fmt::format("{}: would change {} to {}", next.rule, original.text(), to_string(next.node.type())));
       out.graph.inherit(next.node, copy, next.rule);
       copy = next.node;
       replaced = true;
@@ -85,17 +88,21 @@ Rewritten expand_bodies(const Graph& graph, const std::function<bool(Node)>& whi
       any = (keep == Keep::All || needed[std::size_t(id)]) && wanted(out.graph.node(id));
     if (!any) return out;
     if (round == 100) throw InternalError("expand_bodies: bodies that contain themselves");
-    out.graph = rebuild(out.graph, [&](Node copy, Node) -> Replaced {
-      if (!wanted(copy)) return {};
-      std::string rule = fmt::format("body of {}", copy.op().name);
-      Graph target = copy.graph();
-      target.set_origin(origin_by(copy, rule));
-      Nodes inputs = copy.inputs();
-      Node body = copy.op().body({inputs, copy.attrs(), copy.op()});
-      target.set_origin("");
-      ++out.fired[rule];
-      return {body, rule};
-    }, keep).graph;
+    out.graph = rebuild(
+                    out.graph,
+                    [&](Node copy, Node) -> Replaced {
+                      if (!wanted(copy)) return {};
+                      std::string rule = fmt::format("body of {}", copy.op().name);
+                      Graph target = copy.graph();
+                      target.set_origin(origin_by(copy, rule));
+                      Nodes inputs = copy.inputs();
+                      Node body = copy.op().body({inputs, copy.attrs(), copy.op()});
+                      target.set_origin("");
+                      ++out.fired[rule];
+                      return {body, rule};
+                    },
+                    keep)
+                    .graph;
   }
 }
 

@@ -52,7 +52,8 @@ class Matcher {
       auto [pattern, node] = todo.back();
       todo.pop_back();
       if (Node* bound = find(pattern)) {
-        if (!same(*bound, node)) return fail(node, [&] { return "the same node as " + bound->text() + " for " + pattern.name(); });
+        if (!same(*bound, node))
+          return fail(node, [&] { return "the same node as " + bound->text() + " for " + pattern.name(); });
         continue;
       }
       if (!fits(pattern, node)) return false;
@@ -92,7 +93,8 @@ class Matcher {
       if (id == pattern.id()) return &node;
     return nullptr;
   }
-  template <class Wanted> bool fail(Node node, Wanted&& wanted) {
+  template <class Wanted>
+  bool fail(Node node, Wanted&& wanted) {
     if (explains_ && why.empty()) why = fmt::format("wanted {}, got {} {}", wanted(), node.op().name, node.text());
     return false;
   }
@@ -140,13 +142,16 @@ Node apply(const Rule& rule, Node at, const Uses& uses, std::string* why = nullp
   std::string saved = graph.origin();
   graph.set_origin(origin_by(at, rule.name));
   Node out = none;
-  if (auto* to = std::get_if<Node>(&rule.replacement)) out = instantiate(*to, graph, [&](Node free) { return matcher.found[free]; });
-  else out = std::get<1>(rule.replacement)(matcher.found);
+  if (auto* to = std::get_if<Node>(&rule.replacement))
+    out = instantiate(*to, graph, [&](Node free) { return matcher.found[free]; });
+  else
+    out = std::get<1>(rule.replacement)(matcher.found);
   if (out.is_number()) out = expand(graph.constant(out.number(), at.dtype()), at.shape());
   graph.set_origin(std::move(saved));
   if (!out) return no([] { return "it matches, but does not fit the attributes"; });
   if (out.type() == at.type()) return out;
-  return no([&] { return fmt::format("it would give {}, and the node is {}", to_string(out.type()), to_string(at.type())); });
+  return no(
+      [&] { return fmt::format("it would give {}, and the node is {}", to_string(out.type()), to_string(at.type())); });
 }
 
 std::vector<int> count_uses(const Graph& graph, const std::vector<bool>& needed) {
@@ -165,7 +170,8 @@ class Dispatch {
     for (auto& rule : set.rules)
       if (!(rule.flags & kInexact & ~allowed)) by_op_[&rule.pattern.op()].push_back(&rule);
   }
-  template <class F> void for_each(const OpDef& op, F&& f) const {
+  template <class F>
+  void for_each(const OpDef& op, F&& f) const {
     for (const OpDef* key : {&op, &any_op})
       if (auto it = by_op_.find(key); it != by_op_.end())
         for (const Rule* rule : it->second)
@@ -204,7 +210,9 @@ Graph rewrite_round(const Graph& source, const Dispatch& dispatch, Fired& fired)
         return next && !same(next, at);
       });
       if (!next || same(next, at)) return out;
-      if (steps == kMostSteps) throw InternalError(fmt::format("rewrite: rules that never end at {}: …{}", original.text(), path.substr(path.size() - std::min<std::size_t>(path.size(), 200))));
+      if (steps == kMostSteps)
+        throw InternalError(fmt::format("rewrite: rules that never end at {}: …{}", original.text(),
+                                        path.substr(path.size() - std::min<std::size_t>(path.size(), 200))));
       path += " " + by->name;
       ++fired[by->name];
       for (int id = before; id < graph.size(); ++id)
@@ -227,7 +235,8 @@ Rewritten rewrite(const Graph& graph, const RuleSet& rules, unsigned allowed) {
     if (fired.empty()) return out;
     for (auto& [name, times] : fired) out.fired[name] += times;
     out.graph = std::move(next);
-    if (round == kMostSteps) throw InternalError(fmt::format("rewrite: rules that never end, the last: {}", fired.begin()->first));
+    if (round == kMostSteps)
+      throw InternalError(fmt::format("rewrite: rules that never end, the last: {}", fired.begin()->first));
   }
 }
 
@@ -235,11 +244,12 @@ std::string explain(Node at, const Rule& rule) {
   std::string why;
   Graph graph = at.graph();
   std::vector<int> uses = count_uses(graph, needed_nodes(graph));
-  bool fires = bool(apply(rule, at, [&](Node n) { return uses[std::size_t(n.id())]; }, &why));
+  bool fires = bool(apply(
+      rule, at, [&](Node n) { return uses[std::size_t(n.id())]; }, &why));
   std::string equation = expression(rule.pattern);
   if (auto* to = std::get_if<Node>(&rule.replacement)) equation += " -> " + expression(*to);
-  return fmt::format("{}, {}, {} at {} {}{}", rule.name, equation, fires ? "fires" : "does not fire", at.op().name, at.text(),
-                     fires ? "" : ": " + why);
+  return fmt::format("{}, {}, {} at {} {}{}", rule.name, equation, fires ? "fires" : "does not fire", at.op().name,
+                     at.text(), fires ? "" : ": " + why);
 }
 
 RuleSet operator+(RuleSet a, const RuleSet& b) {

@@ -34,7 +34,8 @@ enum RuleFlags : unsigned {
 
 struct Rule {
   std::string name;
-  Node pattern;  // attributes match whatever they are (`when` asks); a number matches a constant of that value, also expanded
+  Node pattern;  // attributes match whatever they are (`when` asks); a number matches a constant of that value, also
+                 // expanded
   Replacement replacement;
   unsigned flags = kExact;
   std::function<bool(const Match&)> when = nullptr;
@@ -52,8 +53,9 @@ struct Rewritten {
   Graph graph;  // the source itself where nothing fired
   Fired fired;
 };
-/// Applies the rules until none fits, inexact ones only where `allowed` has kInexact. Names and origins stay; what a rule
-/// makes has the origin of the node it replaces and "by <rule>". Throws InternalError that names rules which never end.
+/// Applies the rules until none fits, inexact ones only where `allowed` has kInexact. Names and origins stay; what a
+/// rule makes has the origin of the node it replaces and "by <rule>". Throws InternalError that names rules which never
+/// end.
 Rewritten rewrite(const Graph& graph, const RuleSet& rules, unsigned allowed = kExact);
 /// Why a rule does not fire at a node, or that it does. It may add the replacement to the node's graph.
 std::string explain(Node at, const Rule& rule);
@@ -72,9 +74,10 @@ struct Rebuilt {
   Graph graph;
   Nodes copies;  // by the id in the source: what stands for each node now; none where it was not kept
 };
-/// Copies a graph in order, each node handed to `f` on its new inputs together with the source's node. Outputs keep their
-/// places, nodes their names and origins; leaves stay even when nothing needs them.
-Rebuilt rebuild(const Graph& source, const std::function<Replaced(Node copy, Node source)>& f, Keep keep = Keep::Needed);
+/// Copies a graph in order, each node handed to `f` on its new inputs together with the source's node. Outputs keep
+/// their places, nodes their names and origins; leaves stay even when nothing needs them.
+Rebuilt rebuild(const Graph& source, const std::function<Replaced(Node copy, Node source)>& f,
+                Keep keep = Keep::Needed);
 /// Replaces the composites for which `which` holds by their bodies, again in what the bodies are made of.
 Rewritten expand_bodies(const Graph& graph, const std::function<bool(Node)>& which, Keep keep = Keep::Needed);
 /// The origin of a node and "by <rule>", for set_origin.

@@ -29,7 +29,8 @@ Array value(Node node, const Feeds& feeds) { return evaluate(node, feeds); }
 
 struct Chain {
   Graph graph;
-  Node x = graph.input("x", DType::F32, {2, 4}), w1 = graph.param("w1", DType::F32, {4, 3}), head = graph.param("head", DType::F32, {3, 2});
+  Node x = graph.input("x", DType::F32, {2, 4}), w1 = graph.param("w1", DType::F32, {4, 3}),
+       head = graph.param("head", DType::F32, {3, 2});
   Chain() { graph.set_outputs({matmul(matmul(x, w1), head)}); }
 };
 
@@ -104,7 +105,8 @@ TEST(InjectBitnetQat, CodesScalesAndResult) {
   EXPECT_EQ(value(one.right().input(0), feeds).to_vector<float>(), (std::vector<float>{1, 0, 0, -1, 1, 1, -1, 0}));
   EXPECT_EQ(value(one.right().input(1), feeds).at(0), .25);
   ASSERT_TRUE(one.left().is(ops::div));
-  EXPECT_EQ(value(one.left().input(0), feeds).to_vector<float>(), (std::vector<float>{64, -127, 32, 0, 32, 64, 95, 127}));
+  EXPECT_EQ(value(one.left().input(0), feeds).to_vector<float>(),
+            (std::vector<float>{64, -127, 32, 0, 32, 64, 95, 127}));
   std::vector<float> y = value(one.run.outputs()[0], feeds).to_vector<float>();
   std::vector<double> wanted = {.18897638, .31299213, 0, .24409449};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(y[std::size_t(i)], wanted[std::size_t(i)], 1e-6) << i;
@@ -126,14 +128,17 @@ TEST(InjectBitnetQat, ValuesInBetweenAreRounded) {
 TEST(InjectBitnetQat, ZerosStayZerosAndTheGradientFlows) {
   One one;
   Graph backward = gradients(one);
-  Feeds feeds{{"x", f32(std::vector<float>(8, 0), {2, 4})}, {"w", f32(std::vector<float>(8, 0), {4, 2})}, {"d_output", Array::scalar(1, DType::F32)}};
+  Feeds feeds{{"x", f32(std::vector<float>(8, 0), {2, 4})},
+              {"w", f32(std::vector<float>(8, 0), {4, 2})},
+              {"d_output", Array::scalar(1, DType::F32)}};
   for (auto& out : evaluate(backward.outputs(), feeds))
     for (double v : out.to_vector<double>()) EXPECT_EQ(v, 0);
   // A zero weight under a real token: dW is the token; a zero token under a real weight: dx is the weight.
   feeds["x"] = f32(kX, {2, 4});
   for (double v : evaluate(backward.outputs()[2], feeds).to_vector<double>()) EXPECT_NE(v, 0);
   feeds["x"] = f32(std::vector<float>(8, 0), {2, 4}), feeds["w"] = f32(kW, {4, 2});
-  EXPECT_EQ(evaluate(backward.outputs()[1], feeds).to_vector<float>(), (std::vector<float>{.25f, -.25f, .5f, -.25f, .25f, -.25f, .5f, -.25f}));
+  EXPECT_EQ(evaluate(backward.outputs()[1], feeds).to_vector<float>(),
+            (std::vector<float>{.25f, -.25f, .5f, -.25f, .25f, -.25f, .5f, -.25f}));
 }
 
 TEST(InjectBitnetQat, AZeroRowAmongOthers) {
@@ -150,7 +155,8 @@ TEST(InjectBitnetQat, GradientsUseTheQuantisedOperands) {
   One one;
   Graph backward = gradients(one);
   Feeds feeds{{"x", f32(kX, {2, 4})}, {"w", f32(kW, {4, 2})}, {"d_output", Array::scalar(1, DType::F32)}};
-  auto dx = evaluate(backward.outputs()[1], feeds).to_vector<double>(), dw = evaluate(backward.outputs()[2], feeds).to_vector<double>();
+  auto dx = evaluate(backward.outputs()[1], feeds).to_vector<double>(),
+       dw = evaluate(backward.outputs()[2], feeds).to_vector<double>();
   std::vector<double> wanted_x = {.25, -.25, .5, -.25}, wanted_w = {1.51181102, 1.01574803, 3.24409449, 4};
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(dx[i], wanted_x[i], 1e-6);
@@ -199,7 +205,8 @@ TEST(InjectBitnetQat, PerChannelThroughATranspose) {
 TEST(InjectBitnetQat, Convolutions) {
   Graph graph;
   Node x = graph.input("x", DType::F32, {1, 2, 5});
-  Node w = graph.param("w", DType::F32, {2, 2, 2}), g = graph.param("g", DType::F32, {4, 1, 3}), t = graph.param("t", DType::F32, {2, 6, 2});
+  Node w = graph.param("w", DType::F32, {2, 2, 2}), g = graph.param("g", DType::F32, {4, 1, 3}),
+       t = graph.param("t", DType::F32, {2, 6, 2});
   Node y = conv(x, w);
   graph.set_outputs({y, conv(x, g, {.low = {1}, .high = {1}, .groups = 2}), conv_transpose(x, t)});
   BitNetConfig config;
@@ -246,7 +253,8 @@ TEST(InjectBitnetQat, SharedWeightsAndActivations) {
 TEST(InjectBitnetQat, OneWeightInTwoLayouts) {
   Graph graph;
   Node x = graph.input("x", DType::F32, {2, 4}), w = graph.param("w", DType::F32, {4, 4});
-  graph.set_outputs({matmul(x, w), matmul(x, transpose(w, {1, 0})), matmul(x, reshape(expand(reshape(w, {1, 16}), {2, 16}), {2, 4, 4}))});
+  graph.set_outputs({matmul(x, w), matmul(x, transpose(w, {1, 0})),
+                     matmul(x, reshape(expand(reshape(w, {1, 16}), {2, 16}), {2, 4, 4}))});
   for (auto scope : {ScaleScope::PerTensor, ScaleScope::PerChannel}) {
     BitNetConfig config;
     config.weight_scale = scope;
@@ -359,7 +367,8 @@ TEST(InjectBitnetQat, AWidenedSixteenBitWeightKeepsItsScale) {
   Node moved = run.outputs()[0].input(1);
   ASSERT_TRUE(moved.is(ops::transpose)) << run.text();
   ASSERT_TRUE(moved.input(0).is(ops::mul));  // no rounding to bf16 behind it
-  Array weights = Array(std::vector<float>{.3f, -.1f, .05f, -.6f, .2f, .4f, -.35f, 0, 1, 2, 3, 4}, {3, 4}).cast(DType::BF16);
+  Array weights =
+      Array(std::vector<float>{.3f, -.1f, .05f, -.6f, .2f, .4f, -.35f, 0, 1, 2, 3, 4}, {3, 4}).cast(DType::BF16);
   EXPECT_EQ(evaluate(moved.input(0).input(1), {{"w", weights}}).at(0), ternarize(weights).scales.at(0));
 }
 

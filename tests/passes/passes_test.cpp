@@ -1,4 +1,6 @@
 // Text in, pass, text out.
+#include "passes/passes.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 #include <filesystem>
 
 #include "ops/eval.h"
-#include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "rlx/op_attrs.h"
 #include "rlx/ops.h"
@@ -18,7 +19,8 @@ namespace {
 std::string header(const std::string& lines) { return "rlx-graph 1\n" + lines; }
 
 // The text after a pass, checked; the text must be the one that Graph prints.
-template <class Pass> std::string run(Pass pass, const std::string& lines) {
+template <class Pass>
+std::string run(Pass pass, const std::string& lines) {
   Graph in = Graph::parse(header(lines));
   Graph out = pass(in);
   out.verify();
@@ -86,7 +88,8 @@ TEST(FoldConstants, FoldsAndKeepsNumbersSmall) {
 TEST(FoldConstants, LeavesWhatIsLargeAlone) {
   Graph graph;
   Node positions = iota(graph, {1 << 20, 1 << 20}, 0, DType::F32);
-  graph.set_outputs({exp(positions), exp(iota(graph, {3}, 0, DType::F32)), exp(expand(graph.constant(0, DType::F32), {1 << 20, 1 << 20}))});
+  graph.set_outputs({exp(positions), exp(iota(graph, {3}, 0, DType::F32)),
+                     exp(expand(graph.constant(0, DType::F32), {1 << 20, 1 << 20}))});
   Graph out = fold_constants(graph).graph;
   EXPECT_TRUE(out.outputs()[0].is(ops::exp));
   EXPECT_NEAR(out.outputs()[1].attrs<ConstantAttrs>().value.at(2), std::exp(2), 1e-6);
@@ -139,9 +142,12 @@ TEST(LowerBackwardOps, ExactlyThese) {
             "%0 \"x\" : f32[2] = input() {type = f32[2]}\n"
             "%1 \"dy\" : f32[2] = input() {type = f32[2]}\n"
             "%2 \"kept\" : f32[2] = silu(%0) # \"model.py:3\"\n"
-            "%3 : f32[] = constant() {value = f32[] 0x00000000 (0)} # \"model.py:3, by grad, by body of activation_backward, by body of relu_backward\"\n"
-            "%4 : bool[2] = greater(%0, %3) # \"model.py:3, by grad, by body of activation_backward, by body of relu_backward\"\n"
-            "%5 \"dx\" : f32[2] = where(%4, %1, %3) # \"model.py:3, by grad, by body of activation_backward, by body of relu_backward\"\n"
+            "%3 : f32[] = constant() {value = f32[] 0x00000000 (0)} # \"model.py:3, by grad, by body of "
+            "activation_backward, by body of relu_backward\"\n"
+            "%4 : bool[2] = greater(%0, %3) # \"model.py:3, by grad, by body of activation_backward, by body of "
+            "relu_backward\"\n"
+            "%5 \"dx\" : f32[2] = where(%4, %1, %3) # \"model.py:3, by grad, by body of activation_backward, by body "
+            "of relu_backward\"\n"
             "%6 \"dead\" : f32[2] = exp(%0)\n"
             "outputs %5, %2\n");
 }
@@ -154,7 +160,9 @@ TEST(LowerBackwardOps, TheSameHandleWhereThereAreNone) {
 }
 
 TEST(CollapseStraightThrough, BothOrders) {
-  std::string leaves = "%0 \"v\" : f32[2] = input() {type = f32[2]}\n%1 : f32[2] = round(%0)\n%2 : f32[2] = sub(%1, %0)\n%3 : f32[2] = stop_gradient(%2)\n";
+  std::string leaves =
+      "%0 \"v\" : f32[2] = input() {type = f32[2]}\n%1 : f32[2] = round(%0)\n%2 : f32[2] = sub(%1, %0)\n%3 : f32[2] = "
+      "stop_gradient(%2)\n";
   std::string wanted =
       "%0 \"v\" : f32[2] = input() {type = f32[2]}\n"
       "%1 \"y\" : f32[2] = round(%0) # \"by collapse_straight_through\"\n"

@@ -19,8 +19,8 @@ class Generator {
 
   Graph graph(int steps) {
     Graph g;
-    pool_ = {g.input("x", DType::F32, {3, 4}), g.input("y", DType::F32, {4}), g.param("w", DType::F32, {3, 1}), g.constant(2, DType::F32),
-             g.constant(Array(std::vector<float>{0, -1, 2, 0.5f}, {4}))};
+    pool_ = {g.input("x", DType::F32, {3, 4}), g.input("y", DType::F32, {4}), g.param("w", DType::F32, {3, 1}),
+             g.constant(2, DType::F32), g.constant(Array(std::vector<float>{0, -1, 2, 0.5f}, {4}))};
     for (int i = 0; i < steps; ++i) try {
         pool_.push_back(step(pick(), pick()));
       } catch (const UserError&) {  // shapes that don't go together
@@ -87,7 +87,8 @@ TEST(Pipeline, RandomGraphsKeepTheirValues) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     Generator make(seed + 1000 * unsigned(testing::UnitTest::GetInstance()->random_seed()));
     Graph graph = make.graph(25);
-    PipelineResult out = run_passes(graph, cpu_passes([](Node n) { return n.is(ops::gelu); }), {.name = "fuzz", .verify = true});
+    PipelineResult out =
+        run_passes(graph, cpu_passes([](Node n) { return n.is(ops::gelu); }), {.name = "fuzz", .verify = true});
     ASSERT_EQ(out.graph.outputs().size(), graph.outputs().size());
     bool exact = !is_straight_through(out.passes);
     Feeds feeds{{"x", Array(DType::F32, {3, 4})}, {"y", Array(DType::F32, {4})}, {"w", Array(DType::F32, {3, 1})}};
@@ -98,7 +99,8 @@ TEST(Pipeline, RandomGraphsKeepTheirValues) {
       for (std::int64_t i = 0; i < before[o].size(); ++i) {
         double a = before[o].at(i), b = after[o].at(i);
         ASSERT_TRUE((a == b && std::signbit(a) == std::signbit(b)) || (std::isnan(a) && std::isnan(b)))
-            << "seed " << seed << ", output " << o << ", element " << i << ": " << a << " and " << b << "\n" << graph.text() << out.graph.text();
+            << "seed " << seed << ", output " << o << ", element " << i << ": " << a << " and " << b << "\n"
+            << graph.text() << out.graph.text();
         ++compared;
       }
   }
@@ -113,7 +115,8 @@ TEST(LowerBackwardOps, KeepsEveryValue) {
     Graph lowered = lower_backward_ops(graph);
     lowered.verify();
     EXPECT_FALSE(lowered.find("dx").is(ops::activation_backward));
-    Feeds feeds{{"x", Array(std::vector<float>{-2, -0.f, 0, .5f, 1, 3}, {6})}, {"dy", Array(std::vector<float>{1, 2, 3, 4, 5, 6}, {6})}};
+    Feeds feeds{{"x", Array(std::vector<float>{-2, -0.f, 0, .5f, 1, 3}, {6})},
+                {"dy", Array(std::vector<float>{1, 2, 3, 4, 5, 6}, {6})}};
     EXPECT_TRUE(identical(evaluate(graph.outputs()[0], feeds), evaluate(lowered.outputs()[0], feeds))) << kind;
   }
 }

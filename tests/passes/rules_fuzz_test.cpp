@@ -20,8 +20,13 @@ struct Random {
   std::mt19937_64 engine;
   std::int64_t below(std::int64_t n) { return std::int64_t(engine() % std::uint64_t(n)); }
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(engine) < p; }
-  template <class T> const T& pick(const std::vector<T>& from) { return from[std::size_t(below(std::int64_t(from.size())))]; }
-  DType dtype() { return pick(std::vector<DType>(kAllDTypes.begin(), kAllDTypes.end() - 1)); }  // complex values have no arithmetic
+  template <class T>
+  const T& pick(const std::vector<T>& from) {
+    return from[std::size_t(below(std::int64_t(from.size())))];
+  }
+  DType dtype() {
+    return pick(std::vector<DType>(kAllDTypes.begin(), kAllDTypes.end() - 1));
+  }  // complex values have no arithmetic
   Shape shape() {
     Shape out;
     for (std::int64_t rank = below(4); rank > 0; --rank) out.push_back(chance(0.05) ? 0 : 1 + below(4));
@@ -30,7 +35,8 @@ struct Random {
 };
 
 double special(Random& r) {
-  static const std::vector<double> kValues = {0.0, -0.0, NAN, INFINITY, -INFINITY, 1, -1, 0.5, -0.5, 2, 1e-310, -1e-42, 6e-8, 65504, 3e38, -1.7e308};
+  static const std::vector<double> kValues = {0.0,  -0.0, NAN,    INFINITY, -INFINITY, 1,     -1,   0.5,
+                                              -0.5, 2,    1e-310, -1e-42,   6e-8,      65504, 3e38, -1.7e308};
   return r.pick(kValues);
 }
 
@@ -40,9 +46,12 @@ Array random_array(Random& r, const Type& type, bool nice) {
     if constexpr (!std::same_as<T, c64>)
       for (auto& v : out.values<T>()) {
         double u = std::uniform_real_distribution<>(0.5, 3)(r.engine);
-        if constexpr (std::same_as<T, bool>) v = r.chance(0.5);
-        else if constexpr (std::integral<T>) v = nice ? T(1 + r.below(5)) : r.chance(0.2) ? std::numeric_limits<T>::min() : T(r.engine());
-        else v = T(nice ? u : r.chance(0.4) ? special(r) : (r.chance(0.5) ? u : -100 * u));
+        if constexpr (std::same_as<T, bool>)
+          v = r.chance(0.5);
+        else if constexpr (std::integral<T>)
+          v = nice ? T(1 + r.below(5)) : r.chance(0.2) ? std::numeric_limits<T>::min() : T(r.engine());
+        else
+          v = T(nice ? u : r.chance(0.4) ? special(r) : (r.chance(0.5) ? u : -100 * u));
       }
   });
   return out;
@@ -87,7 +96,9 @@ Attrs random_attrs(Random& r, Node pattern, const Nodes& inputs) {
     bool whole = r.chance(0.3);
     for (auto& d : shape) {
       std::int64_t n = d.number(), step = whole ? 1 : r.pick(std::vector<std::int64_t>{1, 1, 2, -1, -2});
-      std::int64_t start = whole || n == 0 ? 0 : r.below(n), most = n == 0 ? 0 : step > 0 ? (n - 1 - start) / step + 1 : start / -step + 1;
+      std::int64_t start = whole || n == 0 ? 0 : r.below(n), most = n == 0     ? 0
+                                                                    : step > 0 ? (n - 1 - start) / step + 1
+                                                                               : start / -step + 1;
       out.starts.push_back(start), out.steps.push_back(step), out.sizes.push_back(whole ? n : r.below(most + 1));
     }
     return out;
@@ -95,7 +106,8 @@ Attrs random_attrs(Random& r, Node pattern, const Nodes& inputs) {
   if (&op == &ops::pad) {
     PadAttrs out;
     bool nothing = r.chance(0.3);
-    for (std::int64_t i = 0; i < rank; ++i) out.low.push_back(nothing ? 0 : r.below(3)), out.high.push_back(nothing ? 0 : r.below(3));
+    for (std::int64_t i = 0; i < rank; ++i)
+      out.low.push_back(nothing ? 0 : r.below(3)), out.high.push_back(nothing ? 0 : r.below(3));
     out.value = double(r.below(2));
     return out;
   }
@@ -126,7 +138,8 @@ struct Instance {
     for (auto& in : inputs)
       if (in.is_number() && inputs.size() == 2 && r.chance(0.3))
         in = expand(graph.constant(in.number(), base.dtype), base.shape);
-    if (&pattern.op() == &ops::where && inputs[0].is_number()) inputs[0] = graph.constant(inputs[0].number(), DType::Bool);
+    if (&pattern.op() == &ops::where && inputs[0].is_number())
+      inputs[0] = graph.constant(inputs[0].number(), DType::Bool);
     return made[pattern.id()] = graph.make(pattern.op(), inputs, attrs);
   }
 };
@@ -136,7 +149,8 @@ bool equal_bits(const Array& a, const Array& b, std::string& where) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
   std::size_t width = size_of(a.dtype());
   for (std::int64_t i = 0; i < a.size(); ++i) {
-    bool same_bits = std::equal(a.bytes() + std::size_t(i) * width, a.bytes() + std::size_t(i + 1) * width, b.bytes() + std::size_t(i) * width);
+    bool same_bits = std::equal(a.bytes() + std::size_t(i) * width, a.bytes() + std::size_t(i + 1) * width,
+                                b.bytes() + std::size_t(i) * width);
     if (same_bits || (std::isnan(a.at(i)) && std::isnan(b.at(i)))) continue;
     where = "element " + std::to_string(i) + ": " + std::to_string(a.at(i)) + " and " + std::to_string(b.at(i));
     return false;
@@ -153,7 +167,8 @@ bool nearly(const Array& a, const Array& b) {
 void fuzz(const Rule& rule, const RuleSet& alone) {
   SCOPED_TRACE(rule.name);
   // Other values with --gtest_shuffle --gtest_random_seed=N.
-  Random r{std::mt19937_64(std::hash<std::string>{}(rule.name) + std::uint64_t(testing::UnitTest::GetInstance()->random_seed()))};
+  Random r{std::mt19937_64(std::hash<std::string>{}(rule.name) +
+                           std::uint64_t(testing::UnitTest::GetInstance()->random_seed()))};
   bool exact = !(rule.flags & kInexact);
   int fired = 0;
   for (int tries = 0; tries < 3000 && fired < 40; ++tries) {
@@ -171,8 +186,10 @@ void fuzz(const Rule& rule, const RuleSet& alone) {
     for (Node leaf : instance.graph.inputs()) feeds.emplace(leaf.name(), random_array(r, leaf.type(), !exact));
     Array before = evaluate(instance.graph.outputs()[0], feeds), after = evaluate(out.graph.outputs()[0], feeds);
     std::string where;
-    if (exact) ASSERT_TRUE(equal_bits(before, after, where)) << where << "\n" << instance.graph.text() << out.graph.text();
-    else ASSERT_TRUE(nearly(before, after)) << instance.graph.text() << out.graph.text();
+    if (exact)
+      ASSERT_TRUE(equal_bits(before, after, where)) << where << "\n" << instance.graph.text() << out.graph.text();
+    else
+      ASSERT_TRUE(nearly(before, after)) << instance.graph.text() << out.graph.text();
   }
   EXPECT_GE(fired, 10) << "it hardly fires";
 }

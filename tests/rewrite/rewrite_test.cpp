@@ -127,10 +127,13 @@ TEST(Rewrite, Explains) {
             "double_neg, neg(neg(x)) -> x, does not fire at neg %3 f32[2,3]: wanted neg of 1, got exp %2 f32[2,3]");
   EXPECT_EQ(explain(-(-p.a), rule), "double_neg, neg(neg(x)) -> x, fires at neg %5 f32[2,3]");
   rule.when = [](const Match&) { return false; };
-  EXPECT_EQ(explain(-(-p.a), rule), "double_neg, neg(neg(x)) -> x, does not fire at neg %5 f32[2,3]: it matches, but its condition does not hold");
+  EXPECT_EQ(
+      explain(-(-p.a), rule),
+      "double_neg, neg(neg(x)) -> x, does not fire at neg %5 f32[2,3]: it matches, but its condition does not hold");
   Rule twice{"sub_self", r.x - r.x, Node(0.0), kInexact};
   EXPECT_EQ(explain(p.a - p.b, twice),
-            "sub_self, sub(x, x) -> 0, does not fire at sub %6 f32[2,3]: wanted the same node as %0 \"a\" f32[2,3] for x, got input %1 \"b\" f32[2,3]");
+            "sub_self, sub(x, x) -> 0, does not fire at sub %6 f32[2,3]: wanted the same node as %0 \"a\" f32[2,3] for "
+            "x, got input %1 \"b\" f32[2,3]");
 }
 
 TEST(Rewrite, RulesThatNeverEndAreNamed) {
