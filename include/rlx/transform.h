@@ -14,6 +14,9 @@ Nodes grad(Node y, const Nodes& wrt, Node dy = none);
 Graph grad_with_loss(const Graph& graph, const Nodes& wrt);
 /// The same, by leaf names. Throws UserError that names one that does not exist.
 Graph grad_with_loss(const Graph& graph, const std::vector<std::string>& wrt);
+inline Graph grad_with_loss(const Graph& graph, std::initializer_list<const char*> wrt) {
+  return grad_with_loss(graph, std::vector<std::string>(wrt.begin(), wrt.end()));
+}
 /// Adds the forward derivative: d y / d wrt · tangents, of y's type. By two reverse sweeps.
 Node jvp(Node y, const Nodes& wrt, const Nodes& tangents);
 /// Adds the Hessian of the scalar `y` times `v`: one node for each of `wrt`.

@@ -172,7 +172,7 @@ TEST(UseIntegerMatmul, InThePipelineOfATrainingStep) {
        w2 = graph.param("w2", DType::F32, {2, 8});
   Node h = silu(matmul(x, transpose(w1, {1, 0})));
   graph.set_outputs({sum(matmul(h, transpose(w2, {1, 0})), {0, 1})});
-  Graph step = grad_with_loss(inject_bitnet_qat(graph).graph, std::vector<std::string>{"w1", "w2"});
+  Graph step = grad_with_loss(inject_bitnet_qat(graph).graph, {"w1", "w2"});
   PipelineResult out = run_passes(step, cpu_passes([](Node) { return false; }), {.name = "step", .verify = true});
   int fired = 0;
   for (auto& pass : out.passes)
