@@ -30,7 +30,7 @@ bool is_transparent(DType from, DType by, DType to) {
 RuleSet arithmetic() {
   Graph p(Graph::Mode::Pattern);
   Node x = p.any("x"), y = p.any("y");
-  Node power = pow(x, 2);
+  Node power = pow(x, 2), zero = x * 0;
   auto is_integer = [=](const Match& m) { return is_int(m[x].dtype()); };
   auto both_floats = [=](const Match& m) { return is_float(m[x].dtype()) && is_float(m[y].dtype()); };
   // An integer's negation wraps in its own dtype, before it is promoted.
@@ -42,7 +42,7 @@ RuleSet arithmetic() {
               {"sub_zero", x - 0, x},
               {"add_minus_zero", x + -0.0, x},
               {"add_zero_int", x + 0, x, kExact, is_integer},
-              {"mul_zero_int", x * 0, 0.0, kExact, is_integer},
+              {"mul_zero_int", zero, 0.0, kExact, [=](const Match& m) { return is_int(m[zero].dtype()); }},
               {"sub_self_int", x - x, 0.0, kExact, is_integer},
               {"mul_minus_one", x * -1, -x},
               {"div_minus_one", x / -1, -x},
@@ -59,10 +59,10 @@ RuleSet arithmetic() {
               {"add_zero", x + 0, x, kInexact},                                  // -0 + 0 is 0
               {"mul_zero", x * 0, 0.0, kInexact},
               {"sub_self", x - x, 0.0, kInexact},
-              {"div_self", x / x, 1.0, kInexact},
+              {"div_self", x / x, 1.0, kInexact, [=](const Match& m) { return is_float(m[x].dtype()); }},
               {"exp_log", exp(log(x)), x, kInexact},
               {"log_exp", log(exp(x)), x, kInexact},
-              {"merge_mul_div", (x * y) / y, x, kInexact},
+              {"merge_mul_div", (x * y) / y, x, kInexact, both_floats},
           }};
 }
 

@@ -142,11 +142,16 @@ Node apply(const Rule& rule, Node at, const Uses& uses, std::string* why = nullp
   std::string saved = graph.origin();
   graph.set_origin(origin_by(at, rule.name));
   Node out = none;
-  if (auto* to = std::get_if<Node>(&rule.replacement))
-    out = instantiate(*to, graph, [&](Node free) { return matcher.found[free]; });
-  else
-    out = std::get<1>(rule.replacement)(matcher.found);
-  if (out.is_number()) out = expand(graph.constant(out.number(), at.dtype()), at.shape());
+  try {
+    if (auto* to = std::get_if<Node>(&rule.replacement))
+      out = instantiate(*to, graph, [&](Node free) { return matcher.found[free]; });
+    else
+      out = std::get<1>(rule.replacement)(matcher.found);
+    if (out.is_number()) out = expand(graph.constant(out.number(), at.dtype()), at.shape());
+  } catch (const UserError& e) {  // as where it changes the dtype: the rule is not for these types
+    graph.set_origin(std::move(saved));
+    return no([&] { return e.what(); });
+  }
   graph.set_origin(std::move(saved));
   if (!out) return no([] { return "it matches, but does not fit the attributes"; });
   if (out.type() == at.type()) return out;

@@ -128,6 +128,7 @@ struct Instance {
       Type type = base;
       if (r.chance(0.3) && !type.shape.empty()) type.shape[0] = 1;
       if (r.chance(0.2)) type.shape = {};
+      if (r.chance(0.15)) type.dtype = r.dtype();
       if (pattern.name() == "condition") type.dtype = DType::Bool;
       return made[pattern.id()] = graph.input(pattern.name(), type);
     }
