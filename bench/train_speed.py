@@ -36,7 +36,7 @@ def made_up_text():
 
 def rlx_speed(rlx, text, folder, precision, optimizer):
     config = folder / "config.json"
-    config.write_text(json.dumps(CONFIG | {"batch_size": BATCH, "sequence_length": LENGTH}))
+    config.write_text(json.dumps(CONFIG | {"batch_size": BATCH, "context_length": LENGTH}))
     run = folder / "run"
     result = subprocess.run([rlx, "train", "--data", text, "--out", run, "--config", config, "--steps", str(STEPS),
                              "--precision", precision, "--optimizer", optimizer, "--overwrite"],
