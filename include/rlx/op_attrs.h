@@ -64,6 +64,11 @@ struct IotaAttrs {
 
 // ---- Index
 
+struct GatherElementsAttrs {
+  int axis = -1;
+  bool wrap = true;  // negative indices count from the end; else they are out of range
+  RLX_FIELDS(f("axis", self.axis), f("wrap", self.wrap))
+};
 /// What a scatter does where it writes.
 enum class ScatterMode : std::uint8_t { Set, Add };
 std::span<const std::string_view> enum_names(ScatterMode);

@@ -209,8 +209,8 @@ Node iota(Graph graph, Shape shape, int axis, DType dtype = DType::I64);
 Node gather(Node x, Node indices, int axis);
 /// x with the slices at `indices` along an axis set to `updates` (the last of equal indices stays) or added to, in order.
 Node scatter(Node x, Node indices, Node updates, int axis, ScatterMode mode);
-/// One element for each index: x[…, indices[…, i, …], …], where the other coordinates are the index's own.
-Node gather_elements(Node x, Node indices, int axis);
+/// One element for each index: x[…, indices[…, i, …], …], where the other coordinates are the index's own. Negative indices count from the end where `wrap`, else they are out of range.
+Node gather_elements(Node x, Node indices, int axis, bool wrap = true);
 /// x with one element for each index set to that of `updates` or added to, in order. What of `updates` lies outside the shape of `indices` is not read.
 Node scatter_elements(Node x, Node indices, Node updates, int axis, ScatterMode mode);
 /// The places, as i64, of the elements along an axis in sorted order; equal ones keep their order, NaN counts as the largest.

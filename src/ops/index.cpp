@@ -17,8 +17,9 @@ static void check_indices(DType dtype) {
   if (!is_int(dtype)) throw UserError(fmt::format("indices must be integers, got {}", to_string(dtype)));
 }
 
-// The indices counted from 0; throws UserError that names one outside.
-static std::vector<std::int64_t> read_indices(const Array& indices, std::int64_t n, int axis) {
+// The indices counted from 0; throws UserError that names one outside. Negative ones count from the end where `wrap`.
+static std::vector<std::int64_t> read_indices(const Array& indices, std::int64_t n, int axis, bool wrap = true) {
+  std::int64_t least = wrap ? -n : 0;
   std::vector<std::int64_t> out = indices.to_vector<std::int64_t>();
   auto fail = [&](std::size_t i, const std::string& value) {
     Coords at;
@@ -26,11 +27,11 @@ static std::vector<std::int64_t> read_indices(const Array& indices, std::int64_t
       if (k == std::int64_t(i)) at = c;
     });
     throw UserError(
-        fmt::format("index {} at {} is out of range [{}, {}) of axis {}", value, to_string(at), -n, n, axis));
+        fmt::format("index {} at {} is out of range [{}, {}) of axis {}", value, to_string(at), least, n, axis));
   };
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (indices.dtype() == DType::U64 && out[i] < 0) fail(i, std::to_string(std::uint64_t(out[i])));
-    if (out[i] < -n || out[i] >= n) fail(i, std::to_string(out[i]));
+    if (out[i] < least || out[i] >= n) fail(i, std::to_string(out[i]));
     if (out[i] < 0) out[i] += n;
   }
   return out;
@@ -157,8 +158,8 @@ static void check_inside(const Shape& indices, const Shape& shape, int axis, std
 
 // Calls f(offset in a tensor of `shape`, coordinates, number of the index) for each index in order.
 template <class F>
-static void for_each_index(const Array& indices, const Extents& shape, int axis, F&& f) {
-  auto places = read_indices(indices, shape[std::size_t(axis)], axis);
+static void for_each_index(const Array& indices, const Extents& shape, int axis, bool wrap, F&& f) {
+  auto places = read_indices(indices, shape[std::size_t(axis)], axis, wrap);
   for_each_coords(indices.shape(), [&](Coords at, std::int64_t i) {
     Coords from = at;
     from[std::size_t(axis)] = places[std::size_t(i)];
@@ -170,21 +171,22 @@ constexpr OpDef gather_elements_rules = {
     .infer = [](const TypeArgs& t) -> Type {
       check_indices(t.in[1].dtype);
       check_inside(t.in[1].shape, t.in[0].shape,
-                   normalize_axis(t.attrs.as<AxisAttrs>().axis, int(t.in[0].shape.size())), "x");
+                   normalize_axis(t.attrs.as<GatherElementsAttrs>().axis, int(t.in[0].shape.size())), "x");
       return {t.in[0].dtype, t.in[1].shape};
     },
     .eval =
         [](const EvalArgs& e) {
-          int axis = normalize_axis(e.attrs.as<AxisAttrs>().axis, int(e.shape.size()));
+          int axis = normalize_axis(e.attrs.as<GatherElementsAttrs>().axis, int(e.shape.size()));
           check_inside(to_shape(e.shape), to_shape(e.in[0].shape()), axis, "x");
           Array out(e.dtype, e.shape);
           std::size_t width = size_of(e.dtype);
-          for_each_index(e.in[1], e.in[0].shape(), axis, [&](std::int64_t from, const Coords&, std::int64_t i) {
+          bool wrap = e.attrs.as<GatherElementsAttrs>().wrap;
+          for_each_index(e.in[1], e.in[0].shape(), axis, wrap, [&](std::int64_t from, const Coords&, std::int64_t i) {
             std::memcpy(out.bytes() + std::size_t(i) * width, e.in[0].bytes() + std::size_t(from) * width, width);
           });
           return out;
         },
-    .grad = GRAD(scatter_elements(full_like(x, 0), b, dy, attrs.as<AxisAttrs>().axis, ScatterMode::Add)),
+    .grad = GRAD(scatter_elements(full_like(x, 0), b, dy, attrs.as<GatherElementsAttrs>().axis, ScatterMode::Add)),
 };
 
 // Zeros for what of the updates no index reaches.
@@ -197,12 +199,12 @@ static Node pad_to(Node x, const Shape& shape) {
 
 static Nodes scatter_elements_grad(const GradArgs& g) {
   auto& a = g.attrs.as<ScatterAttrs>();
-  Node taken = gather_elements(g.dy, g.b, a.axis);
+  Node taken = gather_elements(g.dy, g.b, a.axis, true);
   if (a.mode == ScatterMode::Add) return {g.dy, none, pad_to(taken, g.c.shape())};
   Node zeros = full(g.y.graph(), 0, {g.y.dtype(), g.b.shape()});
   Node order = reshape(iota(g.y.graph(), {count(g.b.shape())}, 0, DType::I64), g.b.shape());
   Node last = scatter_elements(full(g.y.graph(), -1, {DType::I64, g.y.shape()}), g.b, order, a.axis, ScatterMode::Set);
-  Node stays = gather_elements(last, g.b, a.axis) == order;  // an index may stand several times; the last one is kept
+  Node stays = gather_elements(last, g.b, a.axis, true) == order;  // an index may stand several times; the last one is kept
   return {scatter_elements(g.dy, g.b, zeros, a.axis, ScatterMode::Set), none,
           pad_to(where(stays, taken, 0), g.c.shape())};
 }
@@ -221,7 +223,7 @@ constexpr OpDef scatter_elements_rules = {
           check_inside(to_shape(e.in[1].shape()), to_shape(e.shape), axis, "x");
           check_inside(to_shape(e.in[1].shape()), to_shape(e.in[2].shape()), -1, "updates");
           return write_elements(e, [&](auto write) {
-            for_each_index(e.in[1], e.shape, axis, [&](std::int64_t to, const Coords& at, std::int64_t) {
+            for_each_index(e.in[1], e.shape, axis, true, [&](std::int64_t to, const Coords& at, std::int64_t) {
               write(to, offset_of(at, e.in[2].shape()));
             });
           });
@@ -270,7 +272,7 @@ constexpr OpDef argsort_rules = {
 };
 
 constexpr OpDef sort_rules = {
-    .body = [](Node x, const SortAttrs& a) { return gather_elements(x, argsort(x, a.axis, a.descending), a.axis); },
+    .body = [](Node x, const SortAttrs& a) { return gather_elements(x, argsort(x, a.axis, a.descending), a.axis, true); },
     .grad = by_body,
 };
 
@@ -308,7 +310,7 @@ Nodes top_k(Node x, Dim k, int axis, bool largest) {
     throw UserError(fmt::format("[top_k] got k = {}, expected 0 to {}, the size of axis {} (of {})", k.text(),
                                 x.dim(axis).text(), axis, x.text()));
   Node places = slice_axis(argsort(x, axis, largest), axis, 0, k, 1);
-  return {gather_elements(x, places, axis), places};
+  return {gather_elements(x, places, axis, true), places};
 }
 
 // Coordinates in the last axis of `indices`, after the batch's own, as places in the flattened axes they run over.

@@ -211,9 +211,7 @@ Node label_count(Node valid, DType dtype) {
 Node cross_entropy_body(Node logits, Node labels, const CrossEntropyAttrs& attrs) {
   Node x = widen(logits);
   auto [valid, index] = labels_of(logits, labels, attrs);
-  // gather_elements counts negative indices from the end; a negative label must lie outside
-  if (!is_unsigned_int(labels.dtype())) index = where(index < 0, index - size(x, -1), index);
-  Node picked = gather_elements(x, unsqueeze(index, {-1}), -1), top = max(x, {-1}, true);
+  Node picked = gather_elements(x, unsqueeze(index, {-1}), -1, false), top = max(x, {-1}, true);
   Node loss = reshape(log(sum(exp(x - top), {-1}, true)) - (picked - top), labels.shape());
   loss = where(valid, loss, 0);
   if (attrs.reduction == Reduction::None) return loss;

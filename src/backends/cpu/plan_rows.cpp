@@ -356,8 +356,9 @@ int Planner::row_operand(Group& g, Node x) {
 bool Planner::plan_take(Node n) {
   if (!n.is(ops::gather_elements)) return false;
   Node x = n.input(0), index = n.input(1);
+  auto& attrs = n.attrs<GatherElementsAttrs>();
   auto& shape = at(x).shape;
-  bool rows = normalize_axis(n.attrs<AxisAttrs>().axis, x.rank()) == x.rank() - 1 && at(index).shape == with_last_one(shape);
+  bool rows = normalize_axis(attrs.axis, x.rank()) == x.rank() - 1 && at(index).shape == with_last_one(shape);
   bool small = (index.dtype() == DType::I32 || index.dtype() == DType::I64) && last_of(shape) <= 1 << 24;
   if (!rows || !small || !is_row_dtype(x.dtype())) return false;
   memory(index);
@@ -368,7 +369,9 @@ bool Planner::plan_take(Node n) {
     operand(*g, x, shape);
   }
   int column = load(*g, memory(index), index.dtype(), at(index).shape);
-  define(*g, n, emit(*g, {.op = Instr::Op::TakeColumn, .src = {row_operand(*g, x), column}}, g->columns == 1 ? Space::Full : Space::Row));
+  g->places.push_back(n.text() + (n.origins().empty() ? "" : ", " + n.origins().front()));
+  Instr take{.op = Instr::Op::TakeColumn, .id = int(g->places.size()) - 1, .src = {row_operand(*g, x), column}, .number = attrs.wrap ? 1.0f : 0.0f};
+  define(*g, n, emit(*g, take, g->columns == 1 ? Space::Full : Space::Row));
   return true;
 }
 
@@ -414,7 +417,7 @@ void Planner::finish_group(Group& g) {
   auto program = std::make_shared<RowProgram>();
   program->name = g.name;
   program->rows = g.rows, program->columns = g.columns;
-  program->loads = g.loads, program->registers = g.registers, program->accumulators = g.accumulators;
+  program->loads = g.loads, program->registers = g.registers, program->accumulators = g.accumulators, program->places = g.places;
   std::ranges::stable_sort(g.stores_after, {}, [](auto& s) { return s.first; });
   auto store = g.stores_after.begin();
   for (std::size_t i = 0; i <= g.code.size(); ++i) {

@@ -21,6 +21,7 @@ struct Group {
   std::vector<Access> loads;
   std::vector<Space> registers;
   std::vector<Accumulator> accumulators;
+  std::vector<std::string> places;       // what an error of a TakeColumn says of its node
   std::map<int, int> register_of;        // node → register
   std::map<std::string, int> loaded;     // what is loaded already
   std::set<int> reads, writes;

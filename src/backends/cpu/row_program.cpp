@@ -262,10 +262,12 @@ class RowProgram::Runner {
     return spare_;
   }
   void take_column(const Instr& i) {
+    i64 least = i.number != 0 ? -t_.columns : 0;
     for (i64 row = 0; row < t_.rows; ++row) {
       float index = *at_row(i.src[1], row);
-      if (!(index >= -float(t_.columns) && index < float(t_.columns)))
-        throw UserError(fmt::format("[{}] index {} is outside [-{}, {}), at row {}", p_.name, index, t_.columns, t_.columns, t_.row + row));
+      if (!(index >= float(least) && index < float(t_.columns)))
+        throw UserError(fmt::format("[gather_elements] index {:.0f} of row {} is out of range [{}, {}) (at {})", index, t_.row + row, least,
+                                    t_.columns, p_.places[std::size_t(i.id)]));
       *at_row(i.dst, row) = full_row(i.src[0], row)[i64(index) + (index < 0 ? t_.columns : 0)];
     }
   }

@@ -28,10 +28,10 @@ Access make_access(const View& view, DType dtype);
 struct Instr {
   enum class Op : std::uint8_t { Load, Store, Constant, Iota, Unary, Binary, Select, Round, ReduceRow, TakeColumn, SumAll, SumRows };
   Op op = Op::Load;
-  int id = 0;              // of the unary or binary kernel; the reduction; the access; the accumulator
+  int id = 0;              // of the unary or binary kernel; the reduction; the access; the accumulator; the place
   int dst = -1;
   int src[3] = {-1, -1, -1};
-  float number = 0;        // Constant; ReduceRow: what the result is divided by (n of a mean)
+  float number = 0;        // Constant; ReduceRow: what the result is divided by (n of a mean); TakeColumn: whether negative indices wrap
   DType dtype = DType::F32;  // Round
 };
 
@@ -50,6 +50,7 @@ struct RowProgram {
   std::vector<Access> loads, stores;
   std::vector<Space> registers;
   std::vector<Accumulator> accumulators;
+  std::vector<std::string> places;  // what an error of a TakeColumn says of its node
 
   /// Decides the tiles and where registers live; call once, when the code is complete.
   void finish();
