@@ -4,7 +4,7 @@
 #include <optional>
 #include <variant>
 
-#include "rlx/array.h"
+#include "rlx/graph.h"
 
 namespace rlx {
 
@@ -119,5 +119,18 @@ class GgufWriter {
   std::vector<std::pair<std::string, GgufValue>> values_;
   std::vector<Entry> tensors_;
 };
+
+// ---------------------------------------------------------------------------------------------- saved graphs
+
+/// A graph and the values of its params.
+struct SavedGraph {
+  Graph graph;
+  Tensors params;
+};
+/// The graph's text at `path`, the params beside it at `path` + ".safetensors", each written atomically, the params first.
+/// Throws UserError where a param has no value, or one of another type, or a value has no param.
+void save_graph(const SavedGraph& saved, const std::string& path);
+/// Reads both back; a graph without params needs no second file. Throws UserError on what does not fit together.
+SavedGraph load_graph(const std::string& path);
 
 }  // namespace rlx

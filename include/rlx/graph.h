@@ -127,8 +127,4 @@ class Graph {
 
 /// Makes a node in the graph of its inputs. Throws UserError where there is none among them.
 Node make(const OpDef& op, Nodes inputs, Attrs attrs);
-/// Saves `path` (text) and, where there are params, `<path>.safetensors`, each atomically.
-void save_graph(const Graph& graph, const std::string& path);
-Graph load_graph(const std::string& path);
-
 }  // namespace rlx
