@@ -58,7 +58,8 @@ std::string Node::text() const {
   return out;
 }
 
-std::string expression(Node root) {
+// A graph that shares nodes can have exponentially many paths, so what lies deep is left out.
+static std::string expression(Node root, int depth) {
   if (!root) return "none";
   if (root.is_number()) return fmt::format("{}", root.number());
   if (root.is(constant_op)) {
@@ -67,10 +68,12 @@ std::string expression(Node root) {
   }
   if (!root.name().empty()) return root.name();
   if (root.is(constant_op)) return "constant " + to_string(root.type());
+  if (depth == 0) return std::string(root.op().name) + "(…)";
   std::string out = std::string(root.op().name) + "(";
-  for (auto& in : root.inputs()) out += (&in == root.inputs().data() ? "" : ", ") + expression(in);
+  for (auto& in : root.inputs()) out += (&in == root.inputs().data() ? "" : ", ") + expression(in, depth - 1);
   return out + ")";
 }
+std::string expression(Node root) { return expression(root, 6); }
 
 // ---------------------------------------------------------------------------------------------- GraphData
 

@@ -437,7 +437,8 @@ void Planner::finish_group(Group& g) {
   }
   program->finish();
   Step& step = steps_[std::size_t(g.index)];
-  step.name = fmt::format("rows {}x{}: {}", g.rows, g.columns, g.name);
+  std::size_t stored = program->stores.size();
+  step.name = fmt::format("rows {}x{}: {} ({} ops, {} loads, {} stores)", g.rows, g.columns, g.name, program->code.size() - g.loads.size() - stored, g.loads.size(), stored);
   step.reads.assign(g.reads.begin(), g.reads.end());
   step.writes.assign(g.writes.begin(), g.writes.end());
   step.kept = g.kept;

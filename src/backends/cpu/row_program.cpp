@@ -11,7 +11,7 @@
 namespace rlx::cpu {
 namespace {
 
-constexpr i64 kTile = kSumChunk;     // elements of a register; also what makes a flat sum canonical
+constexpr i64 kTile = 2048;          // elements of a register: a few of them fit the nearest cache
 constexpr i64 kMostChunks = 64;      // the work is cut by the shape, never by the number of threads
 constexpr i64 kSerialWork = 1 << 15; // elements × instructions below which a thread hand-over costs more than it gains
 
@@ -108,8 +108,10 @@ void RowProgram::share_slots() {
 void RowProgram::finish() {
   flatten();
   for (auto& i : code) whole_rows_ |= i.op == Instr::Op::ReduceRow || i.op == Instr::Op::TakeColumn;
-  tile_columns_ = whole_rows_ ? std::max<i64>(columns, 1) : std::clamp<i64>(columns, 1, kTile);
-  tile_rows_ = std::clamp<i64>(kTile / tile_columns_, 1, std::max<i64>(rows, 1));
+  bool sums_all = std::ranges::any_of(accumulators, [](auto& a) { return a.all; });
+  i64 tile = sums_all ? kSumChunk : kTile;
+  tile_columns_ = whole_rows_ ? std::max<i64>(columns, 1) : std::clamp<i64>(columns, 1, tile);
+  tile_rows_ = std::clamp<i64>(tile / tile_columns_, 1, std::max<i64>(rows, 1));
   column_tiles_ = ceil_div(columns, tile_columns_);
   row_tiles_ = ceil_div(rows, tile_rows_);
   tiles_per_chunk_ = std::max<i64>(1, ceil_div(column_tiles_ * row_tiles_, kMostChunks));
