@@ -24,7 +24,8 @@ std::uint64_t seeds(std::uint64_t usual) { return number_from("RLX_FUZZ_COUNT", 
 
 class Fuzzer {
  public:
-  Fuzzer(std::uint64_t seed, bool smooth, std::vector<DType> dtypes) : random_(seed), smooth_(smooth), dtypes_(std::move(dtypes)) {}
+  Fuzzer(std::uint64_t seed, bool smooth, std::vector<DType> dtypes)
+      : random_(seed), smooth_(smooth), dtypes_(std::move(dtypes)) {}
 
   Graph graph;
   ArrayMap feeds;
@@ -39,7 +40,8 @@ class Fuzzer {
       }
     }
     Nodes outputs;
-    for (int i = 0; i < 3; ++i) outputs.push_back(nodes_[nodes_.size() - 1 - pick(std::min<std::size_t>(nodes_.size(), 6))].node);
+    for (int i = 0; i < 3; ++i)
+      outputs.push_back(nodes_[nodes_.size() - 1 - pick(std::min<std::size_t>(nodes_.size(), 6))].node);
     graph.set_outputs(outputs);
   }
   std::size_t pick(std::size_t n) { return std::size_t(random_() % n); }
@@ -52,7 +54,8 @@ class Fuzzer {
   };
 
   void leaf() {
-    static const std::vector<Extents> kShapes = {{}, {1}, {5}, {3, 4}, {1, 4}, {3, 1}, {2, 3, 4}, {2, 1, 4}, {17}, {4, 33}, {0, 4}};
+    static const std::vector<Extents> kShapes = {{},        {1},       {5},  {3, 4},  {1, 4}, {3, 1},
+                                                 {2, 3, 4}, {2, 1, 4}, {17}, {4, 33}, {0, 4}};
     Extents shape = kShapes[pick(kShapes.size() - smooth_)];  // the last has no elements: its max is infinite
     DType dtype = dtypes_[pick(dtypes_.size())];
     std::string name = "x" + std::to_string(leaves.size());
@@ -89,8 +92,11 @@ class Fuzzer {
 
   void op() {
     switch (pick(smooth_ ? 9 : 11)) {
-      case 0: case 1: return unary();
-      case 2: case 3: case 4: return binary();
+      case 0:
+      case 1: return unary();
+      case 2:
+      case 3:
+      case 4: return binary();
       case 5: return reduce();
       case 6: return movement();
       case 7: return contract();
@@ -173,7 +179,8 @@ class Fuzzer {
           std::int64_t n = d.number(), step = pick(4) ? 1 : pick(2) ? -1 : 2;
           std::int64_t start = n ? std::int64_t(pick(std::size_t(n))) : 0;
           std::int64_t room = n == 0 ? 0 : step > 0 ? (n - start - 1) / step + 1 : start + 1;
-          starts.push_back(start), steps.push_back(step), sizes.push_back(room ? room - std::int64_t(pick(std::size_t(room))) : 0);
+          starts.push_back(start), steps.push_back(step),
+              sizes.push_back(room ? room - std::int64_t(pick(std::size_t(room))) : 0);
         }
         return add(slice(x, starts, sizes, steps), v.exact);
       }
@@ -281,7 +288,8 @@ std::vector<Array> run(const Graph& graph, const ArrayMap& feeds, Device device)
 // Empty where the two agree.
 std::string difference(const std::vector<Array>& a, const std::vector<Array>& b, double tolerance) {
   for (std::size_t k = 0; k < a.size(); ++k) {
-    if (a[k].type() != b[k].type()) return "output " + std::to_string(k) + " is " + to_string(b[k].type()) + ", not " + to_string(a[k].type());
+    if (a[k].type() != b[k].type())
+      return "output " + std::to_string(k) + " is " + to_string(b[k].type()) + ", not " + to_string(a[k].type());
     double scale = 1;
     for (std::int64_t i = 0; i < a[k].size(); ++i)
       if (std::isfinite(a[k].at(i))) scale = std::max(scale, std::abs(a[k].at(i)));
@@ -289,7 +297,8 @@ std::string difference(const std::vector<Array>& a, const std::vector<Array>& b,
     for (std::int64_t i = 0; i < a[k].size(); ++i) {
       double x = a[k].at(i), y = b[k].at(i);
       if (x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= bound) continue;
-      return "output " + std::to_string(k) + " element " + std::to_string(i) + ": " + std::to_string(y) + ", expected " + std::to_string(x);
+      return "output " + std::to_string(k) + " element " + std::to_string(i) + ": " + std::to_string(y) +
+             ", expected " + std::to_string(x);
     }
   }
   return "";
@@ -320,7 +329,10 @@ Nodes float_leaves(const Fuzzer& f) {
 
 TEST(GraphFuzz, CpuAgreesWithTheInterpreter) {
   const std::vector<std::vector<DType>> kMixes = {
-      {DType::F32}, {DType::F32, DType::I32}, {DType::F32, DType::F32, DType::BF16, DType::F16, DType::I64, DType::U8}, {DType::F64, DType::I8}};
+      {DType::F32},
+      {DType::F32, DType::I32},
+      {DType::F32, DType::F32, DType::BF16, DType::F16, DType::I64, DType::U8},
+      {DType::F64, DType::I8}};
   for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(600); ++seed) {
     Fuzzer f(seed, false, kMixes[seed % kMixes.size()]);
     f.build(8 + int(f.pick(20)));
@@ -344,7 +356,8 @@ TEST(GraphFuzz, CpuGradientsAgreeWithTheInterpreter) {
     Graph g = grad_with_loss(f.graph, wrt);
     f.feeds["d_output"] = Array::scalar(1, DType::F32);
     SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + f.graph.text());
-    std::string wrong = difference(run(g, f.feeds, Device::reference()), run(g, f.feeds, Device::cpu()), 10 * tolerance_of(g));
+    std::string wrong =
+        difference(run(g, f.feeds, Device::reference()), run(g, f.feeds, Device::cpu()), 10 * tolerance_of(g));
     ASSERT_EQ(wrong, "");
   }
 }
@@ -362,7 +375,8 @@ TEST(GraphFuzz, GradientsAgreeWithCentralDifferences) {
       Feeds out(f.feeds.begin(), f.feeds.end());
       for (std::size_t i = 0; i < direction.size(); ++i) {
         Array moved = f.feeds.at(wrt[i].name()).clone();
-        for (std::int64_t k = 0; k < moved.size(); ++k) moved.values<double>()[std::size_t(k)] += step * direction[i].at(k);
+        for (std::int64_t k = 0; k < moved.size(); ++k)
+          moved.values<double>()[std::size_t(k)] += step * direction[i].at(k);
         out[wrt[i].name()] = moved;
       }
       return out;

@@ -3,9 +3,9 @@
 //     {"op": "sum", "attrs": "axes = [0], keepdims = false", "inputs": [{"dtype": "f32", "shape": [2], "data": "hex"}],
 //      "cotangent": {…}, "device": "reference", "symbolic": false}
 //
-// and the answer {"output": {…}, "gradients": [{…} or null, …]} or {"error": "…"}. With a cotangent the gradients of the
-// float inputs are taken as well. The graph goes through its text form and `verify` on the way. Instead of op, attrs and
-// inputs a request may hold {"graph": text, "feeds": {name: array}} and is answered with {"outputs": […]}.
+// and the answer {"output": {…}, "gradients": [{…} or null, …]} or {"error": "…"}. With a cotangent the gradients of
+// the float inputs are taken as well. The graph goes through its text form and `verify` on the way. Instead of op,
+// attrs and inputs a request may hold {"graph": text, "feeds": {name: array}} and is answered with {"outputs": […]}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -73,7 +73,8 @@ json evaluate_request(const json& request) {
     Feeds feeds;
     for (auto& [name, value] : request.at("feeds").items()) feeds[name] = array_from(value);
     json outputs = json::array();
-    for (auto& a : run(Graph::parse(request.at("graph").get<std::string>()), feeds, device)) outputs.push_back(to_json(a));
+    for (auto& a : run(Graph::parse(request.at("graph").get<std::string>()), feeds, device))
+      outputs.push_back(to_json(a));
     return {{"outputs", outputs}};
   }
   auto name = request.at("op").get<std::string>();
@@ -85,7 +86,8 @@ json evaluate_request(const json& request) {
   for (auto& j : request.at("inputs")) {
     std::string leaf = "in" + std::to_string(inputs.size());
     Array value = array_from(j);
-    inputs.push_back(graph.input(leaf, value.dtype(), request.value("symbolic", false) ? symbolic(value.shape()) : to_shape(value.shape())));
+    inputs.push_back(graph.input(leaf, value.dtype(),
+                                 request.value("symbolic", false) ? symbolic(value.shape()) : to_shape(value.shape())));
     if (is_float(value.dtype())) wrt.push_back(inputs.back());
     feeds[leaf] = value;
   }

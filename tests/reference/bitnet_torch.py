@@ -1,7 +1,7 @@
 """An independent PyTorch implementation of the language model and its training, from the papers and the formulas in the
 documentation: the BitNet b1.58 transformer (f32 or quantisation-aware), AdamW, Muon, clipping and schedules.
 
-    bitnet_torch.py WEIGHTS.safetensors CONFIG.json BATCHES.npy [--steps 50]
+    bitnet_torch.py CHECKPOINT BATCHES.npy [--steps 50]
 
 prints the losses of training on the token batches i32 [steps, batch, length + 1] from these weights, as JSON."""
 
@@ -128,24 +128,31 @@ class Muon(torch.optim.Optimizer):
 
 
 def schedule(config, step, steps):
-    """The part of the full learning rate at `step`, counted from 0: linear warm-up, then constant, linear or cosine to 0."""
-    warmup = config["warmup_steps"]
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    left = (steps - step) / max(1, steps - warmup)
-    return {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[config["schedule"]]
+    """The parts of the full learning rate and weight decay at `step`, counted from 0: a linear warm-up, then constant,
+    linear or cosine to 0, or BitNet's two stages, where rate and decay drop halfway."""
+    warmup, kind = config["warmup_steps"], config["schedule"]
+    done = min(1.0, max(0, step - warmup) / max(1, steps - warmup))
+    second = kind == "bitnet" and 2 * step >= steps
+    rate = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 + 0.5 * math.cos(math.pi * done),
+            "bitnet": (1 - done) * (2 / 3 if second else 1)}[kind]
+    return (step + 1) / (warmup + 1) if step < warmup else rate, 0.0 if second else 1.0
 
 
 def make_optimizers(config, model):
-    """Each with its full learning rate: Muon for the 2-D weights of the blocks, AdamW for the rest, or AdamW for all."""
-    is_muon = config["optimizer"] == "muon"
-    blocks = [w for name, w in model.weights.items() if is_muon and name.startswith("blk.") and w.ndim == 2]
-    rest = [w for w in model.weights.values() if not any(w is b for b in blocks)]
-    out = [(torch.optim.AdamW(rest, lr=config["learning_rate"], betas=(config["beta1"], config["beta2"]), eps=config["epsilon"],
-                              weight_decay=config["weight_decay"]), config["learning_rate"])]
-    if blocks:
-        lr = config["muon_learning_rate"]
-        out.append((Muon(blocks, lr, config["momentum"], config["weight_decay"], config["muon_scale"]), lr))
+    """Muon for the 2-D weights of the blocks and AdamW for the rest, or AdamW for all. Only those 2-D weights decay. Each
+    param group keeps its full learning rate and weight decay."""
+    blocks = [w for name, w in model.weights.items() if name.startswith("blk.") and w.ndim == 2]
+    rest = [w for name, w in model.weights.items() if not (name.startswith("blk.") and w.ndim == 2)]
+    by_muon = config["optimizer"] == "muon"
+    groups = [{"params": rest, "weight_decay": 0.0}]
+    if not by_muon:
+        groups.append({"params": blocks, "weight_decay": config["weight_decay"]})
+    out = [torch.optim.AdamW(groups, lr=config["learning_rate"], betas=(config["beta1"], config["beta2"]), eps=config["epsilon"])]
+    if by_muon:
+        out.append(Muon(blocks, config["muon_learning_rate"], config["momentum"], config["weight_decay"], config["muon_scale"]))
+    for optimizer in out:
+        for group in optimizer.param_groups:
+            group["full"] = group["lr"], group["weight_decay"]
     return out
 
 
@@ -160,9 +167,10 @@ def train(config, model, batches, steps, total_steps=None, on_step=None):
         loss.backward()
         if config["clip_norm"] > 0:
             torch.nn.utils.clip_grad_norm_(model.weights.values(), config["clip_norm"])
-        for optimizer, full in optimizers:
+        rate, decay = schedule(config, step, total_steps or steps)
+        for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = full * schedule(config, step, total_steps or steps)
+                group["lr"], group["weight_decay"] = group["full"][0] * rate, group["full"][1] * decay
             optimizer.step()
         losses.append(loss.item())
         if on_step:
@@ -170,19 +178,24 @@ def train(config, model, batches, steps, total_steps=None, on_step=None):
     return losses
 
 
+def load_checkpoint(folder):
+    """The config and the weights of a checkpoint that `rlx` wrote."""
+    with open(f"{folder}/state.json") as file:
+        config = json.load(file)["config"]
+    return config, load_file(f"{folder}/weights.safetensors")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("weights")
-    parser.add_argument("config")
+    parser.add_argument("checkpoint", help="a folder with weights.safetensors and state.json")
     parser.add_argument("batches")
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
     torch.set_num_threads(2)
-    with open(args.config) as file:
-        config = json.load(file)
-    model = Bitnet(config, load_file(args.weights))
+    config, weights = load_checkpoint(args.checkpoint)
     batches = np.load(args.batches)
-    print(json.dumps({"losses": train(config, model, batches, min(args.steps, len(batches)), config.get("steps"))}))
+    losses = train(config, Bitnet(config, weights), batches, min(args.steps, len(batches)), config["steps"])
+    print(json.dumps({"losses": losses}))
 
 
 if __name__ == "__main__":
