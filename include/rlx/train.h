@@ -57,7 +57,7 @@ Nodes clip_by_global_norm(const Nodes& gradients, Node norm, double max_norm);
 
 /// A transformer of the `bitnet` architecture, as GGUF names its sizes.
 struct ModelConfig {
-  std::int64_t vocab_size = 2048, context_length = 256, embedding_length = 256, block_count = 4, feed_forward_length = 768,
+  std::int64_t vocab_size = 2048, context_length = 128, embedding_length = 256, block_count = 4, feed_forward_length = 768,
                head_count = 4, head_count_kv = 4;
   double rope_freq_base = 10000, rms_norm_epsilon = 1e-5;
   std::string activation = "silu";  // or "relu2"
@@ -72,7 +72,7 @@ struct TrainConfig {
   std::string tokenizer = "bpe";  // or "bytes"
   double validation_fraction = 0.03;
   // Each step.
-  std::int64_t batch_size = 8, accumulation = 1;  // rows of context_length tokens; batches that make a step
+  std::int64_t batch_size = 4, accumulation = 1;  // rows of context_length tokens; batches that make a step
   std::string optimizer = "muon";  // for the 2-D block weights, adamw for the rest; or "adamw" for all
   double learning_rate = 3e-3, muon_learning_rate = 0.02, weight_decay = 0, clip_norm = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.95;
@@ -171,8 +171,8 @@ class LanguageModel {
 };
 
 struct ExportOptions {
-  std::string type = "tq2_0";       // of the blocks' linear weights: tq2_0, tq1_0, f16, bf16, f32
-  std::string embedding = "f16";    // of token_embd: f16, bf16, q8_0, f32
+  std::string type = "tq2_0";  // of the blocks' linear weights: tq2_0, tq1_0, f16, bf16, f32
+  std::string embedding;       // of token_embd: f16, bf16, q8_0, f32; empty: q8_0 beside ternary weights, else as they are
 };
 struct ExportedTensor {
   std::string name, type;

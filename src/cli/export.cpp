@@ -15,8 +15,8 @@ void add_export(CLI::App& app, Context& context) {
   command->add_option("-o,--out", *out, "The file to write")->required();
   command->add_option("--type", options->type, "Of the blocks' weights")
       ->check(CLI::IsMember({"tq2_0", "tq1_0", "f16", "bf16", "f32"}))->capture_default_str();
-  command->add_option("--embedding", options->embedding, "Type of the token embedding")
-      ->check(CLI::IsMember({"f16", "bf16", "q8_0", "f32"}))->capture_default_str();
+  command->add_option("--embedding", options->embedding, "Of the token embedding; by default q8_0 beside ternary weights, else --type")
+      ->check(CLI::IsMember({"f16", "bf16", "q8_0", "f32"}));
   add_common_options(*command, context, false);
   command->callback([=, &context] {
     auto rows = export_gguf(LanguageModel::load(*model), *out, *options);

@@ -27,12 +27,15 @@ void check_exportable(const ModelConfig& c, const BlockFormat& linear, const Blo
   if (is_ternary(linear) && c.precision != "bitnet")
     throw UserError(fmt::format("[export] {} holds ternary weights, but the model was trained in {} precision: use f16, bf16 or f32",
                                 linear.name, c.precision));
-  for (auto& p : model_params(c)) {
-    auto& format = p.is_linear ? linear : embedding;
-    if (p.shape.size() == 2 && p.shape[1] % format.elements != 0)
+  auto check_rows = [](const ParamInfo& p, const BlockFormat& format) {
+    if (p.shape[1] % format.elements != 0)
       throw UserError(fmt::format("[export] tensor \"{}\" is {}: its rows of {} are no multiple of {}, which {} needs", p.name,
                                   to_string(p.shape), p.shape[1], format.elements, format.name));
-  }
+  };
+  auto params = model_params(c);
+  for (auto& p : params)
+    if (p.is_linear) check_rows(p, linear);
+  check_rows(params[0], embedding);
 }
 
 std::uint32_t file_type(std::string_view type) {
@@ -86,7 +89,8 @@ ExportedTensor add_tensor(GgufWriter& out, const std::string& name, const Array&
 
 std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::string& path, const ExportOptions& options) {
   auto& linear = checked_format(options.type, {"tq2_0", "tq1_0", "f16", "bf16", "f32"}, "weight");
-  auto& embedding = checked_format(options.embedding, {"f16", "bf16", "q8_0", "f32"}, "embedding");
+  std::string embedding_type = !options.embedding.empty() ? options.embedding : is_ternary(linear) ? "q8_0" : options.type;
+  auto& embedding = checked_format(embedding_type, {"f16", "bf16", "q8_0", "f32"}, "embedding");
   auto& f32 = block_format("f32");
   check_exportable(model.config(), linear, embedding);
   GgufWriter out;

@@ -36,6 +36,32 @@ Node swapped(Node x) {
   return transpose(x, perm);
 }
 
+// X ← aX + (bA + cA²)X with A = XXᵀ takes singular values towards 1.
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
+
+Node newton_schulz(Node x, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    Node gram = matmul(x, swapped(x));
+    x = kA * x + matmul(kB * gram + kC * matmul(gram, gram), x);
+  }
+  return x;
+}
+
+// The same on the small side alone: each step is X ← QX with Q = aI + bA + cA², so A ← QAQ, and the product of all Q is
+// applied to X once. Saves a third of the work where X is three times as wide as high.
+Node newton_schulz_of_wide(Node x, int steps) {
+  Dim n = x.dim(-2);
+  Graph graph = x.graph();
+  Node identity = cast(equal(iota(graph, {n, 1}, 0), iota(graph, {1, n}, 1)), x.dtype());
+  Node gram = matmul(x, swapped(x)), product = none;
+  for (int i = 0; i < steps; ++i) {
+    Node q = kA * identity + kB * gram + kC * matmul(gram, gram);
+    product = product ? matmul(q, product) : q;
+    if (i + 1 < steps) gram = matmul(matmul(q, gram), q);
+  }
+  return matmul(product, x);
+}
+
 double muon_factor(const Muon& muon, const Shape& shape) {
   auto out = double(shape[std::size_t(muon.out_axis)].number()), in = double(shape[std::size_t(1 - muon.out_axis)].number());
   switch (muon.scale) {
@@ -69,17 +95,15 @@ Node adamw_update(const AdamW& adamw, Node param, Node gradient, const StepNodes
 Node orthogonalize(Node x, const Muon& muon) {
   if (x.rank() < 2 || !x.dim(-1).is_number() || !x.dim(-2).is_number())
     throw UserError(fmt::format("[muon] got {}, expected a matrix of known sizes", x.text()));
-  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   DType dtype = x.dtype();
   bool tall = x.dim(-2).number() > x.dim(-1).number();
   int rank = x.rank();
   x = x / maximum(sqrt(sum(x * x, {rank - 2, rank - 1}, true)), muon.epsilon);
   if (muon.bf16) x = cast(x, DType::BF16);
   if (tall) x = swapped(x);
-  for (int i = 0; i < muon.steps; ++i) {
-    Node gram = matmul(x, swapped(x));
-    x = a * x + matmul(b * gram + c * matmul(gram, gram), x);
-  }
+  // In bf16 the small matrices would lose what the wide one keeps.
+  bool wide = x.dim(-1).number() >= 2 * x.dim(-2).number() && !muon.bf16 && muon.steps > 1;
+  x = wide ? newton_schulz_of_wide(x, muon.steps) : newton_schulz(x, muon.steps);
   if (tall) x = swapped(x);
   return muon.bf16 ? cast(x, dtype) : x;
 }

@@ -67,7 +67,7 @@ def muon(shape, scale):
 
 def orthogonalized():
     cases = []
-    for shape in [(4, 6), (6, 4), (5, 5), (1, 7), (7, 1)]:
+    for shape in [(4, 6), (6, 4), (5, 5), (1, 7), (7, 1), (6, 20), (24, 8)]:
         g = rng.standard_normal(shape)
         cases.append({"x": listed(g), "result": listed(newton_schulz(g, np.float64))})
     return cases
