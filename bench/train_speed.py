@@ -23,7 +23,7 @@ from torch_model import Model, optimizers
 CONFIG = {"vocab_size": 2048, "context_length": 256, "embedding_length": 256, "block_count": 4,
           "feed_forward_length": 768, "head_count": 4, "head_count_kv": 4, "rope_freq_base": 10000.0,
           "rms_norm_epsilon": 1e-5}
-BATCH, LENGTH, STEPS, ROUNDS = 8, 256, 12, 3
+BATCH, LENGTH, STEPS, ROUNDS = 8, CONFIG["context_length"], 12, 3
 
 
 def made_up_text():
