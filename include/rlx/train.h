@@ -20,8 +20,8 @@ struct StateNode {
   Node param, next;
 };
 
-/// AdamW (Loshchilov, Hutter, 2019): decay is decoupled and multiplied by the learning rate, both moments are corrected for
-/// their bias, ε is added after the square root.
+/// AdamW (Loshchilov, Hutter, 2019): decay is decoupled and multiplied by the learning rate, both moments are corrected
+/// for their bias, ε is added after the square root.
 struct AdamW {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 };
@@ -40,9 +40,9 @@ struct Muon {
   int out_axis = 0;   // the axis of outputs: 0 of [out, in], 1 of [in, out]
 };
 
-/// The param after one step. Adds the state to `states`: params named `adamw.m.<name>` and `adamw.v.<name>`, zero before the
-/// first step, of the param's dtype (f32 where that is f16 or bf16). Throws UserError where param is no float Param or the
-/// gradient has another shape.
+/// The param after one step. Adds the state to `states`: params named `adamw.m.<name>` and `adamw.v.<name>`, zero
+/// before the first step, of the param's dtype (f32 where that is f16 or bf16). Throws UserError where param is no
+/// float Param or the gradient has another shape.
 Node adamw_update(const AdamW&, Node param, Node gradient, const StepNodes&, std::vector<StateNode>& states);
 /// The same; one state, `muon.m.<name>`. Throws UserError where the param is not 2-D.
 Node muon_update(const Muon&, Node param, Node gradient, const StepNodes&, std::vector<StateNode>& states);
@@ -57,10 +57,10 @@ Nodes clip_by_global_norm(const Nodes& gradients, Node norm, double max_norm);
 
 /// A transformer of the `bitnet` architecture, as GGUF names its sizes.
 struct ModelConfig {
-  std::int64_t vocab_size = 2048, context_length = 128, embedding_length = 256, block_count = 4, feed_forward_length = 768,
-               head_count = 4, head_count_kv = 4;
+  std::int64_t vocab_size = 2048, context_length = 128, embedding_length = 256, block_count = 4,
+               feed_forward_length = 768, head_count = 4, head_count_kv = 4;
   double rope_freq_base = 10000, rms_norm_epsilon = 1e-5;
-  std::string activation = "silu";  // or "relu2"
+  std::string activation = "silu";   // or "relu2"
   std::string precision = "bitnet";  // or "f32": no quantisation
 
   std::int64_t head_length() const { return embedding_length / head_count; }
@@ -73,7 +73,7 @@ struct TrainConfig {
   double validation_fraction = 0.03;
   // Each step.
   std::int64_t batch_size = 4, accumulation = 1;  // rows of context_length tokens; batches that make a step
-  std::string optimizer = "muon";  // for the 2-D block weights, adamw for the rest; or "adamw" for all
+  std::string optimizer = "muon";                 // for the 2-D block weights, adamw for the rest; or "adamw" for all
   double learning_rate = 3e-3, muon_learning_rate = 0.02, weight_decay = 0, clip_norm = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.95;
   std::string muon_scale = "original";
@@ -87,8 +87,8 @@ struct TrainConfig {
   std::int64_t validate_every = 0, checkpoint_every = 0;  // steps; 0: 10 times a run, and every minute
 };
 
-/// Reads a config, flat in one JSON object. Throws UserError on an unknown key, a value of another type or one that is not
-/// allowed; `where` says in messages where the text came from.
+/// Reads a config, flat in one JSON object. Throws UserError on an unknown key, a value of another type or one that is
+/// not allowed; `where` says in messages where the text came from.
 TrainConfig parse_config(std::string_view json, const std::string& where);
 TrainConfig load_config(const std::string& path);
 /// All keys.
@@ -113,8 +113,8 @@ struct TrainResult {
 };
 
 /// Trains on a text file and keeps everything in the folder `run`: run.json, the tokenizer and tokens, metrics.jsonl,
-/// loss.svg and the latest checkpoint. Throws UserError where the folder is there and not empty, unless `overwrite` says to
-/// replace a run.
+/// loss.svg and the latest checkpoint. Throws UserError where the folder is there and not empty, unless `overwrite`
+/// says to replace a run.
 TrainResult start_run(const TrainConfig&, const std::string& data, const std::string& run, bool overwrite,
                       const TrainOptions& = {});
 /// Goes on where a run stopped, for whatever reason; the result is the uninterrupted run's to the bit.
@@ -145,7 +145,8 @@ class Tokenizer;
 /// A trained model: a run's latest checkpoint or a GGUF file. Its forward pass is the one it was trained with.
 class LanguageModel {
  public:
-  /// A folder is a run, anything else a GGUF file of the `bitnet` architecture. Throws UserError, Unsupported, DeviceError.
+  /// A folder is a run, anything else a GGUF file of the `bitnet` architecture. Throws UserError, Unsupported,
+  /// DeviceError.
   static LanguageModel load(const std::string& path, Device device = Device::cpu());
   LanguageModel(ModelConfig, std::shared_ptr<const Tokenizer>, Tensors inference_params, Device);
   LanguageModel(LanguageModel&&) noexcept;
@@ -156,14 +157,16 @@ class LanguageModel {
   /// f32 values; in bitnet precision linear weights are i8 codes, each with a f32 [1] `<linear>.scale`.
   const Tensors& params() const;
 
-  /// f32 [tokens, vocab]: what follows each token. Throws UserError where there is no token or one outside the vocabulary.
+  /// f32 [tokens, vocab]: what follows each token. Throws UserError where there is no token or one outside the
+  /// vocabulary.
   Array logits(std::span<const std::int32_t> tokens);
   /// Scores a text in windows of the context length that overlap by half, so that each token but the first ones is
   /// predicted from at least half a context. The first token costs log2(vocab) bits. Throws UserError on an empty text.
   Evaluation evaluate(std::string_view text);
-  /// Continues the prompt. `on_text` gets the text piece by piece, each of whole characters. When the context is full it
-  /// goes on from its last half. Equal seeds give equal texts. Throws UserError on an empty prompt or a bad option.
-  Generation generate(std::string_view prompt, const GenerateOptions& options, const std::function<void(std::string_view)>& on_text);
+  /// Continues the prompt. `on_text` gets the text piece by piece, each of whole characters. When the context is full
+  /// it goes on from its last half. Equal seeds give equal texts. Throws UserError on an empty prompt or a bad option.
+  Generation generate(std::string_view prompt, const GenerateOptions& options,
+                      const std::function<void(std::string_view)>& on_text);
 
  private:
   struct State;
@@ -172,7 +175,7 @@ class LanguageModel {
 
 struct ExportOptions {
   std::string type = "tq2_0";  // of the blocks' linear weights: tq2_0, tq1_0, f16, bf16, f32
-  std::string embedding;       // of token_embd: f16, bf16, q8_0, f32; empty: q8_0 beside ternary weights, else as they are
+  std::string embedding;  // of token_embd: f16, bf16, q8_0, f32; empty: q8_0 beside ternary weights, else as they are
 };
 struct ExportedTensor {
   std::string name, type;
@@ -180,9 +183,10 @@ struct ExportedTensor {
   double max_error = 0;  // against the value that the forward pass uses
   double bits_per_weight() const { return 8.0 * double(bytes) / double(elements); }
 };
-/// Writes a GGUF file that stock llama.cpp loads, atomically, and says what is in it. In bitnet precision the blocks hold
-/// the ternary codes with a scale of 1, and `<linear>.scale` their scale. Throws UserError, before anything is written,
-/// where a width does not suit the type or the model cannot be had in it, Unsupported where llama.cpp would misread it.
+/// Writes a GGUF file that stock llama.cpp loads, atomically, and says what is in it. In bitnet precision the blocks
+/// hold the ternary codes with a scale of 1, and `<linear>.scale` their scale. Throws UserError, before anything is
+/// written, where a width does not suit the type or the model cannot be had in it, Unsupported where llama.cpp would
+/// misread it.
 std::vector<ExportedTensor> export_gguf(const LanguageModel&, const std::string& path, const ExportOptions& = {});
 
 }  // namespace rlx

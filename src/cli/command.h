@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 struct Context {
   bool json = false;
   std::string device = "cpu";
-  int status = 0;   // what the program exits with
+  int status = 0;  // what the program exits with
 
   Device target() const { return {device}; }
 };

@@ -17,9 +17,9 @@ struct Cpu {
 };
 
 Cpu cpu() {
-  static constexpr const char* kFeatures[] = {"avx",         "fma",         "f16c",        "avx2",     "avx_vnni", "avx512f",
-                                              "avx512bw",    "avx512vl",    "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                                              "amx_tile",    "amx_int8",    "amx_bf16"};
+  static constexpr const char* kFeatures[] = {"avx",         "fma",      "f16c",     "avx2",        "avx_vnni",
+                                              "avx512f",     "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
+                                              "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"};
   Cpu out;
   std::set<std::string> flags;
   std::ifstream file("/proc/cpuinfo");
@@ -51,7 +51,8 @@ void add_devices(CLI::App& app, Context& context) {
     }
     text += fmt::format("CPU: {}, {} threads: {}\n", c.model, num_threads(), fmt::join(c.features, " "));
     if (context.json)
-      print_json(Json{{"devices", names}, {"cpu", {{"model", c.model}, {"threads", num_threads()}, {"features", c.features}}}});
+      print_json(Json{{"devices", names},
+                      {"cpu", {{"model", c.model}, {"threads", num_threads()}, {"features", c.features}}}});
     else
       print(text);
   });

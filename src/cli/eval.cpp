@@ -17,10 +17,11 @@ void add_eval(CLI::App& app, Context& context) {
     std::string text = read_text(*data);
     Evaluation e = LanguageModel::load(*model, context.target()).evaluate(text);
     if (context.json)
-      print_json(Json{{"bits_per_byte", e.bits_per_byte}, {"perplexity", e.perplexity}, {"tokens", e.tokens}, {"bytes", e.bytes}});
+      print_json(Json{
+          {"bits_per_byte", e.bits_per_byte}, {"perplexity", e.perplexity}, {"tokens", e.tokens}, {"bytes", e.bytes}});
     else
-      print(fmt::format("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes)\n", e.bits_per_byte, e.perplexity,
-                        e.tokens, e.bytes));
+      print(fmt::format("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes)\n", e.bits_per_byte,
+                        e.perplexity, e.tokens, e.bytes));
   });
 }
 

@@ -14,8 +14,11 @@ void add_export(CLI::App& app, Context& context) {
   command->add_option("model", *model, "A run's folder or a GGUF file")->required();
   command->add_option("-o,--out", *out, "The file to write")->required();
   command->add_option("--type", options->type, "Of the blocks' weights")
-      ->check(CLI::IsMember({"tq2_0", "tq1_0", "f16", "bf16", "f32"}))->capture_default_str();
-  command->add_option("--embedding", options->embedding, "Of the token embedding; by default q8_0 beside ternary weights, else --type")
+      ->check(CLI::IsMember({"tq2_0", "tq1_0", "f16", "bf16", "f32"}))
+      ->capture_default_str();
+  command
+      ->add_option("--embedding", options->embedding,
+                   "Of the token embedding; by default q8_0 beside ternary weights, else --type")
       ->check(CLI::IsMember({"f16", "bf16", "q8_0", "f32"}));
   add_common_options(*command, context, false);
   command->callback([=, &context] {
@@ -26,16 +29,21 @@ void add_export(CLI::App& app, Context& context) {
     for (auto& r : rows) {
       if (!r.name.ends_with(".scale")) elements += r.elements;
       bytes += r.bytes;
-      tensors.push_back({{"name", r.name}, {"type", r.type}, {"bytes", r.bytes}, {"bits_per_weight", r.bits_per_weight()},
+      tensors.push_back({{"name", r.name},
+                         {"type", r.type},
+                         {"bytes", r.bytes},
+                         {"bits_per_weight", r.bits_per_weight()},
                          {"max_error", r.max_error}});
       table.add_row({r.name, r.type, fmt::to_string(r.bytes), fmt::format("{:.3f}", r.bits_per_weight()),
                      fmt::format("{:.3g}", r.max_error)});
     }
     double bits = 8.0 * double(bytes) / double(elements);
     if (context.json)
-      print_json(Json{{"file", *out}, {"params", elements}, {"bytes", bytes}, {"bits_per_weight", bits}, {"tensors", tensors}});
+      print_json(Json{
+          {"file", *out}, {"params", elements}, {"bytes", bytes}, {"bits_per_weight", bits}, {"tensors", tensors}});
     else
-      print(table.text() + fmt::format("{}: {} parameters in {} bytes, {:.3f} bits per weight\n", *out, elements, bytes, bits));
+      print(table.text() +
+            fmt::format("{}: {} parameters in {} bytes, {:.3f} bits per weight\n", *out, elements, bytes, bits));
   });
 }
 

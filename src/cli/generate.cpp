@@ -15,7 +15,8 @@ void add_generate(CLI::App& app, Context& context) {
   command->add_option("-n,--tokens", options->tokens, "How many tokens")->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 takes the likeliest token")->capture_default_str();
   command->add_option("--top-k", options->top_k, "Of the likeliest so many; 0: of all")->capture_default_str();
-  command->add_option("--top-p", options->top_p, "Of the likeliest that reach this probability together")->capture_default_str();
+  command->add_option("--top-p", options->top_p, "Of the likeliest that reach this probability together")
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Equal seeds give equal texts")->capture_default_str();
   add_common_options(*command, context, true);
   command->callback([=, &context] {
@@ -23,14 +24,18 @@ void add_generate(CLI::App& app, Context& context) {
     std::string text = *prompt;
     if (!context.json) print(text);
     Generation g = lm.generate(*prompt, *options, [&](std::string_view piece) {
-      if (context.json) text += piece;
-      else print(piece);
+      if (context.json)
+        text += piece;
+      else
+        print(piece);
     });
     if (context.json)
-      print_json(Json{{"text", text}, {"tokens", g.tokens}, {"prompt_tokens", g.prompt_tokens}, {"tokens_per_s", g.tokens_per_s}});
+      print_json(Json{
+          {"text", text}, {"tokens", g.tokens}, {"prompt_tokens", g.prompt_tokens}, {"tokens_per_s", g.tokens_per_s}});
     else
       print("\n");
-    if (!context.json) std::fputs(fmt::format("{} tokens, {:.1f} tokens/s\n", g.tokens.size(), g.tokens_per_s).c_str(), stderr);
+    if (!context.json)
+      std::fputs(fmt::format("{} tokens, {:.1f} tokens/s\n", g.tokens.size(), g.tokens_per_s).c_str(), stderr);
   });
 }
 

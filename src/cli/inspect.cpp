@@ -31,7 +31,8 @@ void add_tensors(Json& object, std::string& text, const std::vector<Row>& rows) 
     double bits = r.elements ? 8.0 * double(r.bytes) / double(r.elements) : 0;
     if (!r.name.ends_with(".scale")) params += r.elements;
     bytes += r.bytes;
-    tensors.push_back({{"name", r.name}, {"type", r.type}, {"shape", r.shape}, {"bytes", r.bytes}, {"bits_per_weight", bits}});
+    tensors.push_back(
+        {{"name", r.name}, {"type", r.type}, {"shape", r.shape}, {"bytes", r.bytes}, {"bits_per_weight", bits}});
     table.add_row({r.name, r.type, r.shape, fmt::to_string(r.bytes), fmt::format("{:.3f}", bits)});
   }
   double bits = params ? 8.0 * double(bytes) / double(params) : 0;
@@ -46,17 +47,24 @@ void add_tensors(Json& object, std::string& text, const std::vector<Row>& rows) 
 std::vector<Row> rows_of(const Tensors& tensors) {
   std::vector<Row> rows;
   for (auto& [name, value] : tensors)
-    rows.push_back({name, std::string(to_string(value.dtype())), to_string(value.shape()), value.size(), std::int64_t(value.byte_size())});
+    rows.push_back({name, std::string(to_string(value.dtype())), to_string(value.shape()), value.size(),
+                    std::int64_t(value.byte_size())});
   return rows;
 }
 
 Json value_json(const GgufValue& value) {
-  return std::visit([](auto& v) -> Json {
-    if constexpr (requires { v.size(); v.begin(); } && !std::is_same_v<std::decay_t<decltype(v)>, std::string>)
-      return fmt::format("{} values", v.size());
-    else
-      return v;
-  }, value);
+  return std::visit(
+      [](auto& v) -> Json {
+        if constexpr (requires {
+                        v.size();
+                        v.begin();
+                      } &&
+                      !std::is_same_v<std::decay_t<decltype(v)>, std::string>)
+          return fmt::format("{} values", v.size());
+        else
+          return v;
+      },
+      value);
 }
 
 void inspect_gguf(const std::string& path, Json& object, std::string& text) {
@@ -69,7 +77,8 @@ void inspect_gguf(const std::string& path, Json& object, std::string& text) {
   }
   object["keys"] = keys;
   std::vector<Row> rows;
-  for (auto& t : file.tensors()) rows.push_back({t.name, gguf_type_name(t.type), to_string(t.shape), t.size(), std::int64_t(t.bytes.size())});
+  for (auto& t : file.tensors())
+    rows.push_back({t.name, gguf_type_name(t.type), to_string(t.shape), t.size(), std::int64_t(t.bytes.size())});
   add_tensors(object, text, rows);
 }
 
@@ -114,7 +123,8 @@ void inspect_graph(const std::string& path, Json& object, std::string& text) {
   for (Node p : graph.params()) {
     bool known = is_static(p.shape());
     std::int64_t n = known ? count(to_extents(p.shape())) : 0;
-    rows.push_back({p.name(), std::string(to_string(p.dtype())), to_string(p.shape()), n, n * std::int64_t(size_of(p.dtype()))});
+    rows.push_back(
+        {p.name(), std::string(to_string(p.dtype())), to_string(p.shape()), n, n * std::int64_t(size_of(p.dtype()))});
   }
   add_tensors(object, text, rows);
 }
@@ -156,11 +166,16 @@ void add_inspect(CLI::App& app, Context& context) {
   command->callback([=, &context] {
     std::string kind = kind_of(*path), text;
     Json object = {{"file", *path}, {"kind", kind}};
-    auto inspect = kind == "run" ? inspect_run : kind == "gguf" ? inspect_gguf : kind == "npy" ? inspect_npy
-                 : kind == "safetensors" ? inspect_safetensors : inspect_graph;
+    auto inspect = kind == "run"           ? inspect_run
+                   : kind == "gguf"        ? inspect_gguf
+                   : kind == "npy"         ? inspect_npy
+                   : kind == "safetensors" ? inspect_safetensors
+                                           : inspect_graph;
     inspect(*path, object, text);
-    if (context.json) print_json(object);
-    else print(text);
+    if (context.json)
+      print_json(object);
+    else
+      print(text);
   });
 }
 

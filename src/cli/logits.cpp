@@ -9,7 +9,8 @@ namespace rlx::cli {
 
 void add_logits(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("logits", "Write the logits of a text as .npy, f32 [tokens, vocab]");
-  auto model = std::make_shared<std::string>(), text = std::make_shared<std::string>(), out = std::make_shared<std::string>();
+  auto model = std::make_shared<std::string>(), text = std::make_shared<std::string>(),
+       out = std::make_shared<std::string>();
   command->add_option("model", *model, "A run's folder or a GGUF file")->required();
   command->add_option("--text", *text, "The text")->required();
   command->add_option("-o,--out", *out, "The file to write")->required();
@@ -20,8 +21,10 @@ void add_logits(CLI::App& app, Context& context) {
     auto tokens = lm.tokenizer().encode(*text);
     Array logits = lm.logits(tokens);
     logits.save_npy(*out);
-    if (context.json) print_json(Json{{"tokens", tokens}, {"file", *out}});
-    else print(fmt::format("{}: {} for {} tokens\n", *out, to_string(logits.type()), tokens.size()));
+    if (context.json)
+      print_json(Json{{"tokens", tokens}, {"file", *out}});
+    else
+      print(fmt::format("{}: {} for {} tokens\n", *out, to_string(logits.type()), tokens.size()));
   });
 }
 

@@ -16,7 +16,9 @@ namespace rlx::cli {
 void add_common_options(CLI::App& command, Context& context, bool computes) {
   command.add_flag("--json", context.json, "Print the result as one JSON object");
   if (!computes) return;
-  command.add_option_function<int>("--threads", [](int n) { set_num_threads(n); }, "At most this many threads")
+  command
+      .add_option_function<int>(
+          "--threads", [](int n) { set_num_threads(n); }, "At most this many threads")
       ->check(CLI::Range(1, 4096));
   command.add_option("--device", context.device, "Where it runs: see `rlx devices`")->capture_default_str();
 }
@@ -43,10 +45,12 @@ int run(int argc, char** argv) {
   CLI::App app("Trains, converts and runs low-precision models.", "rlx");
   app.require_subcommand(1);
   Context context;
-  for (auto add : {add_train, add_eval, add_export, add_generate, add_logits, add_run, add_inspect, add_devices, add_version})
+  for (auto add :
+       {add_train, add_eval, add_export, add_generate, add_logits, add_run, add_inspect, add_devices, add_version})
     add(app, context);
   auto is_command = [&](const CLI::App* command) { return command->check_name(argv[1]); };
-  if (auto all = app.get_subcommands({}); argc > 1 && argv[1][0] != '-' && std::none_of(all.begin(), all.end(), is_command))
+  if (auto all = app.get_subcommands({});
+      argc > 1 && argv[1][0] != '-' && std::none_of(all.begin(), all.end(), is_command))
     return fail(fmt::format("unknown command \"{}\" (see rlx --help)", argv[1]), 2);
   try {
     app.parse(argc, argv);

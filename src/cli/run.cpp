@@ -44,7 +44,8 @@ Node leaf(const std::string& name, const Nodes& among, const char* what) {
     if (n.name() == name) return n;
   std::string known;
   for (Node n : among) known += (known.empty() ? "" : ", ") + n.name();
-  throw UserError(fmt::format("[run] the graph has no {} \"{}\"; it has: {}", what, name, known.empty() ? "none" : known));
+  throw UserError(
+      fmt::format("[run] the graph has no {} \"{}\"; it has: {}", what, name, known.empty() ? "none" : known));
 }
 
 std::string file_name(Node output, std::size_t i) {
@@ -77,7 +78,8 @@ ArrayMap inputs_of(const Graph& graph, const Options& o) {
       size = std::stoll(value, &used);
     } catch (const std::exception&) {
     }
-    if (used != value.size() || size < 0) throw UserError(fmt::format("[run] got dim \"{}\", expected NAME=SIZE", text));
+    if (used != value.size() || size < 0)
+      throw UserError(fmt::format("[run] got dim \"{}\", expected NAME=SIZE", text));
     symbols[name] = size;
   }
   ArrayMap out;
@@ -85,7 +87,9 @@ ArrayMap inputs_of(const Graph& graph, const Options& o) {
   for (auto& text : o.inputs) {
     auto [name, value] = split(text, "input");
     Node input = leaf(name, graph.inputs(), "input");
-    if (!out.emplace(name, value == "random" ? random_array(input.type(), symbols, o.seed, stream++) : Array::load_npy(value)).second)
+    if (!out.emplace(name,
+                     value == "random" ? random_array(input.type(), symbols, o.seed, stream++) : Array::load_npy(value))
+             .second)
       throw UserError(fmt::format("[run] input \"{}\" is given twice", name));
   }
   return out;
@@ -94,7 +98,8 @@ ArrayMap inputs_of(const Graph& graph, const Options& o) {
 void run_graph(const Options& o, Context& context) {
   Graph graph = Graph::parse(read_file(o.graph));
   ArrayMap inputs = inputs_of(graph, o);
-  CompiledGraph compiled = Session(context.target()).compile(graph, {.name = std::filesystem::path(o.graph).stem().string()});
+  CompiledGraph compiled =
+      Session(context.target()).compile(graph, {.name = std::filesystem::path(o.graph).stem().string()});
   set_weights(compiled, o);
   auto start = std::chrono::steady_clock::now();
   std::vector<Array> outputs = compiled.run(inputs);
@@ -112,8 +117,10 @@ void run_graph(const Options& o, Context& context) {
     files.push_back({{"file", path}, {"type", to_string(outputs[i].type())}});
     lines += fmt::format("{}: {}\n", path, to_string(outputs[i].type()));
   }
-  if (context.json) print_json(Json{{"device", context.device}, {"seconds", seconds}, {"outputs", files}});
-  else print(lines + fmt::format("ran in {:.3f} s on {}\n", seconds, context.device));
+  if (context.json)
+    print_json(Json{{"device", context.device}, {"seconds", seconds}, {"outputs", files}});
+  else
+    print(lines + fmt::format("ran in {:.3f} s on {}\n", seconds, context.device));
 }
 
 }  // namespace

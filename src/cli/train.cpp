@@ -1,11 +1,12 @@
 // rlx train: a language model from a text file.
+#include "rlx/train.h"
+
 #include <fmt/format.h>
 
 #include <csignal>
 
 #include "base/progress.h"
 #include "cli/command.h"
-#include "rlx/train.h"
 
 namespace rlx::cli {
 namespace {
@@ -49,12 +50,14 @@ void report(const TrainResult& r, const std::string& run, const Context& context
                    {"interrupted", r.interrupted}};
     print_json(object);
   } else if (!r.interrupted) {
-    print(fmt::format("{}: {} steps in {}, {} parameters, validation {:.4f} bits per byte, {:.0f} tokens/s\n", run, r.steps,
-                      format_duration(r.seconds), r.params, r.val_bits_per_byte, r.tokens_per_s));
+    print(fmt::format("{}: {} steps in {}, {} parameters, validation {:.4f} bits per byte, {:.0f} tokens/s\n", run,
+                      r.steps, format_duration(r.seconds), r.params, r.val_bits_per_byte, r.tokens_per_s));
   }
   if (r.interrupted)
-    std::fputs(fmt::format("rlx: interrupted after step {} of {}, saved. Go on with: rlx train --resume {}\n", r.step, r.steps, run)
-                   .c_str(), stderr);
+    std::fputs(fmt::format("rlx: interrupted after step {} of {}, saved. Go on with: rlx train --resume {}\n", r.step,
+                           r.steps, run)
+                   .c_str(),
+               stderr);
 }
 
 }  // namespace
@@ -68,14 +71,17 @@ void add_train(CLI::App& app, Context& context) {
   out->needs(data);
   std::vector<CLI::Option*> fresh = {data, out};
   fresh.push_back(command->add_option("--config", o->config, "A JSON file: the model and how it is trained"));
-  auto* steps = command->add_option("--steps", o->steps, "How many steps")->check(CLI::Range(std::int64_t(1), std::int64_t(1) << 31));
+  auto* steps = command->add_option("--steps", o->steps, "How many steps")
+                    ->check(CLI::Range(std::int64_t(1), std::int64_t(1) << 31));
   auto* minutes = command->add_option("--minutes", o->minutes, "About how long, from which the number of steps follows")
                       ->check(CLI::Range(1e-3, 1e6));
   steps->excludes(minutes);
   fresh.insert(fresh.end(), {steps, minutes});
   fresh.push_back(command->add_option("--seed", o->seed, "Of the weights and the order of the data"));
-  fresh.push_back(command->add_option("--optimizer", o->optimizer, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"})));
-  fresh.push_back(command->add_option("--precision", o->precision, "bitnet or f32")->check(CLI::IsMember({"bitnet", "f32"})));
+  fresh.push_back(
+      command->add_option("--optimizer", o->optimizer, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"})));
+  fresh.push_back(
+      command->add_option("--precision", o->precision, "bitnet or f32")->check(CLI::IsMember({"bitnet", "f32"})));
   fresh.push_back(command->add_flag("--overwrite", o->overwrite, "Replace the run that is in the folder"));
   auto* resume = command->add_option("--resume", o->resume, "Go on with this run");
   for (auto* option : fresh) resume->excludes(option);
@@ -86,8 +92,8 @@ void add_train(CLI::App& app, Context& context) {
     std::signal(SIGTERM, on_signal);
     TrainOptions options{.device = context.target(), .interrupted = [] { return stop_asked != 0; }};
     bool resumes = !o->resume.empty();
-    TrainResult result =
-        resumes ? resume_run(o->resume, options) : start_run(config_of(*command, *o), o->data, o->out, o->overwrite, options);
+    TrainResult result = resumes ? resume_run(o->resume, options)
+                                 : start_run(config_of(*command, *o), o->data, o->out, o->overwrite, options);
     report(result, resumes ? o->resume : o->out, context);
     if (result.interrupted) context.status = 1;
   });

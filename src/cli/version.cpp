@@ -15,18 +15,21 @@ void add_version(CLI::App& app, Context& context) {
     Json object = {{"version", RLX_VERSION}};
     std::string text = fmt::format("rlx {}\n", RLX_VERSION);
     if (*verbose) {
-      Json libraries = {{"compiler", fmt::format("g++ {}", __VERSION__)},
-                        {"oneDNN", fmt::format("{}.{}.{}", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH)},
-                        {"SentencePiece", SENTENCEPIECE_VERSION},
-                        {"CLI11", CLI11_VERSION},
-                        {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                                      NLOHMANN_JSON_VERSION_PATCH)},
-                        {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)}};
+      Json libraries = {
+          {"compiler", fmt::format("g++ {}", __VERSION__)},
+          {"oneDNN", fmt::format("{}.{}.{}", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH)},
+          {"SentencePiece", SENTENCEPIECE_VERSION},
+          {"CLI11", CLI11_VERSION},
+          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                        NLOHMANN_JSON_VERSION_PATCH)},
+          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)}};
       for (auto& [name, version] : libraries.items()) text += fmt::format("{} {}\n", name, version.get<std::string>());
       object["libraries"] = libraries;
     }
-    if (context.json) print_json(object);
-    else print(text);
+    if (context.json)
+      print_json(object);
+    else
+      print(text);
   });
 }
 

@@ -99,7 +99,8 @@ std::optional<std::string> find_checkpoint(const std::string& run) {
   std::error_code error;
   fs::path best;
   for (auto& entry : fs::directory_iterator(run, error))
-    if (std::int64_t step = step_of(entry.path()); step >= 0 && (best.empty() || step > step_of(best))) best = entry.path();
+    if (std::int64_t step = step_of(entry.path()); step >= 0 && (best.empty() || step > step_of(best)))
+      best = entry.path();
   if (best.empty()) return {};
   return best.string();
 }
@@ -127,7 +128,9 @@ Checkpoint load_checkpoint(const std::string& folder) {
   return c;
 }
 
-Tokenizer load_checkpoint_tokenizer(const std::string& folder) { return Tokenizer::load((fs::path(folder) / kTokenizer).string()); }
+Tokenizer load_checkpoint_tokenizer(const std::string& folder) {
+  return Tokenizer::load((fs::path(folder) / kTokenizer).string());
+}
 
 bool is_run(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / "run.json"); }
 

@@ -16,8 +16,8 @@ struct Checkpoint {
   Tensors weights, optimizer;
 };
 
-/// Writes a folder under a temporary name, syncs and renames it, and only then removes the older ones. On failure (a full
-/// disk) the older one stays and nothing of the new is left.
+/// Writes a folder under a temporary name, syncs and renames it, and only then removes the older ones. On failure (a
+/// full disk) the older one stays and nothing of the new is left.
 void save_checkpoint(const std::string& run, const Checkpoint&, const Tokenizer&);
 /// The folder of the latest checkpoint of a run, or nothing.
 std::optional<std::string> find_checkpoint(const std::string& run);

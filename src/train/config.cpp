@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class Config, class F> void visit_training(Config& c, F&& f) {
+template <class Config, class F>
+void visit_training(Config& c, F&& f) {
   visit_model_config(c.model, f);
   f("precision", c.model.precision);
   f("tokenizer", c.tokenizer);
@@ -56,7 +57,8 @@ const char* read(const Json& from, double& to) {
   return nullptr;
 }
 const char* read(const Json& from, std::int64_t& to) {
-  if (!from.is_number_integer() || (from.is_number_unsigned() && from.get<std::uint64_t>() > INT64_MAX)) return "a whole number";
+  if (!from.is_number_integer() || (from.is_number_unsigned() && from.get<std::uint64_t>() > INT64_MAX))
+    return "a whole number";
   to = from;
   return nullptr;
 }
@@ -69,10 +71,13 @@ const char* read(const Json& from, std::uint64_t& to) {
 class Checker {
  public:
   explicit Checker(const std::string& where) : where_(where) {}
-  template <class T> void expect(bool good, const char* key, const T& value, std::string_view expected) const {
-    if (!good) throw UserError(fmt::format("[config] {}: got {} = {}, expected {}", where_, key, Json(value).dump(), expected));
+  template <class T>
+  void expect(bool good, const char* key, const T& value, std::string_view expected) const {
+    if (!good)
+      throw UserError(fmt::format("[config] {}: got {} = {}, expected {}", where_, key, Json(value).dump(), expected));
   }
-  void at_least(const char* key, std::int64_t value, std::int64_t low, std::int64_t high = std::int64_t(1) << 31) const {
+  void at_least(const char* key, std::int64_t value, std::int64_t low,
+                std::int64_t high = std::int64_t(1) << 31) const {
     expect(value >= low && value <= high, key, value, fmt::format("a number from {} to {}", low, high));
   }
   void in(const char* key, double value, double low, double high) const {
@@ -151,7 +156,8 @@ TrainConfig parse_config(std::string_view json, const std::string& where) {
   } catch (const Json::exception& error) {
     throw UserError(fmt::format("[config] {}: not JSON: {}", where, error.what()));
   }
-  if (!object.is_object()) throw UserError(fmt::format("[config] {}: got {}, expected a JSON object", where, object.type_name()));
+  if (!object.is_object())
+    throw UserError(fmt::format("[config] {}: got {}, expected a JSON object", where, object.type_name()));
   TrainConfig config;
   for (auto& [key, value] : object.items()) {
     if (key == "architecture") {

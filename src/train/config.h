@@ -7,7 +7,8 @@ namespace rlx {
 inline constexpr std::int64_t kByteVocabSize = 260;  // Tokenizer::bytes()
 
 /// Calls f(key, member) for each number or name of the model.
-template <class Config, class F> void visit_model_config(Config& c, F&& f) {
+template <class Config, class F>
+void visit_model_config(Config& c, F&& f) {
   f("vocab_size", c.vocab_size);
   f("context_length", c.context_length);
   f("embedding_length", c.embedding_length);

@@ -12,7 +12,8 @@
 namespace rlx {
 namespace {
 
-const BlockFormat& checked_format(const std::string& name, std::initializer_list<std::string_view> allowed, const char* what) {
+const BlockFormat& checked_format(const std::string& name, std::initializer_list<std::string_view> allowed,
+                                  const char* what) {
   for (auto a : allowed)
     if (a == name) return block_format(name);
   throw UserError(fmt::format("[export] got {} type \"{}\", expected one of {}", what, name, fmt::join(allowed, ", ")));
@@ -23,14 +24,16 @@ bool is_ternary(const BlockFormat& f) { return f.encode_ternary != nullptr; }
 // Everything that can be refused is, before a byte is written.
 void check_exportable(const ModelConfig& c, const BlockFormat& linear, const BlockFormat& embedding) {
   if (c.activation != "silu")
-    throw Unsupported(fmt::format("[export] the model's activation is {}, but llama.cpp computes bitnet models with silu", c.activation));
+    throw Unsupported(fmt::format(
+        "[export] the model's activation is {}, but llama.cpp computes bitnet models with silu", c.activation));
   if (is_ternary(linear) && c.precision != "bitnet")
-    throw UserError(fmt::format("[export] {} holds ternary weights, but the model was trained in {} precision: use f16, bf16 or f32",
-                                linear.name, c.precision));
+    throw UserError(fmt::format(
+        "[export] {} holds ternary weights, but the model was trained in {} precision: use f16, bf16 or f32",
+        linear.name, c.precision));
   auto check_rows = [](const ParamInfo& p, const BlockFormat& format) {
     if (p.shape[1] % format.elements != 0)
-      throw UserError(fmt::format("[export] tensor \"{}\" is {}: its rows of {} are no multiple of {}, which {} needs", p.name,
-                                  to_string(p.shape), p.shape[1], format.elements, format.name));
+      throw UserError(fmt::format("[export] tensor \"{}\" is {}: its rows of {} are no multiple of {}, which {} needs",
+                                  p.name, to_string(p.shape), p.shape[1], format.elements, format.name));
   };
   auto params = model_params(c);
   for (auto& p : params)
@@ -80,16 +83,20 @@ ExportedTensor add_tensor(GgufWriter& out, const std::string& name, const Array&
   std::vector<float> back(from.size());
   decode(format, bytes, back, name);
   ExportedTensor row{.name = name, .type = format.name, .elements = values.size(), .bytes = std::int64_t(bytes.size())};
-  for (std::size_t i = 0; i < back.size(); ++i) row.max_error = std::max(row.max_error, double(std::abs(back[i] - from[i])));
+  for (std::size_t i = 0; i < back.size(); ++i)
+    row.max_error = std::max(row.max_error, double(std::abs(back[i] - from[i])));
   out.add_encoded(name, values.shape(), format.id, std::move(bytes));
   return row;
 }
 
 }  // namespace
 
-std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::string& path, const ExportOptions& options) {
+std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::string& path,
+                                        const ExportOptions& options) {
   auto& linear = checked_format(options.type, {"tq2_0", "tq1_0", "f16", "bf16", "f32"}, "weight");
-  std::string embedding_type = !options.embedding.empty() ? options.embedding : is_ternary(linear) ? "q8_0" : options.type;
+  std::string embedding_type = !options.embedding.empty() ? options.embedding
+                               : is_ternary(linear)       ? "q8_0"
+                                                          : options.type;
   auto& embedding = checked_format(embedding_type, {"f16", "bf16", "q8_0", "f32"}, "embedding");
   auto& f32 = block_format("f32");
   check_exportable(model.config(), linear, embedding);

@@ -65,7 +65,8 @@ std::int32_t sample_token(std::span<const float> logits, const GenerateOptions& 
   ids.resize(keep);
   std::vector<double> mass;
   double top = logits[std::size_t(ids[0])], total = 0;
-  for (auto id : ids) mass.push_back(std::exp((double(logits[std::size_t(id)]) - top) / o.temperature)), total += mass.back();
+  for (auto id : ids)
+    mass.push_back(std::exp((double(logits[std::size_t(id)]) - top) / o.temperature)), total += mass.back();
   std::size_t count = 0;
   double kept = 0;
   while (count < mass.size() && (count == 0 || kept < o.top_p * total)) kept += mass[count++];

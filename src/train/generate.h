@@ -22,8 +22,8 @@ class Decoder {
   CompiledGraph graph_;
 };
 
-/// Draws a token: the likeliest top_k of the logits over the temperature, of those the likeliest that reach top_p together.
-/// Equal logits rank by id. Always uses one random number. Throws UserError where a logit is NaN.
+/// Draws a token: the likeliest top_k of the logits over the temperature, of those the likeliest that reach top_p
+/// together. Equal logits rank by id. Always uses one random number. Throws UserError where a logit is NaN.
 std::int32_t sample_token(std::span<const float> logits, const GenerateOptions&, PhiloxStream&);
 void check_generate_options(const GenerateOptions&);
 

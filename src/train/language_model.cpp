@@ -25,11 +25,12 @@ struct LanguageModel::State {
   std::optional<Decoder> decoder;
 };
 
-LanguageModel::LanguageModel(ModelConfig config, std::shared_ptr<const Tokenizer> tokenizer, Tensors params, Device device)
+LanguageModel::LanguageModel(ModelConfig config, std::shared_ptr<const Tokenizer> tokenizer, Tensors params,
+                             Device device)
     : state_(new State{std::move(config), std::move(tokenizer), std::move(params), std::move(device), {}, {}, {}}) {
   if (state_->tokenizer->size() != state_->config.vocab_size)
-    throw UserError(fmt::format("[model] the tokenizer has {} tokens, expected the model's {}", state_->tokenizer->size(),
-                                state_->config.vocab_size));
+    throw UserError(fmt::format("[model] the tokenizer has {} tokens, expected the model's {}",
+                                state_->tokenizer->size(), state_->config.vocab_size));
 }
 LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
 LanguageModel::~LanguageModel() = default;

@@ -36,9 +36,12 @@ void MetricsFile::resume(std::int64_t step) {
     std::istringstream lines(read_file(path_));
     for (std::string line; std::getline(lines, line);) {
       Json metric = Json::parse(line, nullptr, false);
-      if (!metric.is_object() || !metric.contains("step") || !metric["step"].is_number_integer() || metric["step"] > step) break;
+      if (!metric.is_object() || !metric.contains("step") || !metric["step"].is_number_integer() ||
+          metric["step"] > step)
+        break;
       LossPoint point{.step = metric["step"], .loss = metric.value("loss", 0.0), .val_bits_per_byte = {}};
-      if (auto bits = metric.find("val_bits_per_byte"); bits != metric.end() && bits->is_number()) point.val_bits_per_byte = *bits;
+      if (auto bits = metric.find("val_bits_per_byte"); bits != metric.end() && bits->is_number())
+        point.val_bits_per_byte = *bits;
       points_.push_back(point);
       kept += line + "\n";
     }
@@ -56,7 +59,8 @@ void MetricsFile::add(const Metric& m) {
                {"seconds", m.seconds}};
   std::string text = line.dump() + "\n";
   points_.push_back({m.step, m.loss, m.val_bits_per_byte});
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || (m.val_bits_per_byte && std::fflush(file_) != 0))
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
+      (m.val_bits_per_byte && std::fflush(file_) != 0))
     throw DeviceError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)));
 }
 

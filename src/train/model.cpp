@@ -72,7 +72,8 @@ class Builder {
   }
 
   Node attention_part(Node h, Node positions, std::int64_t n) {
-    std::int64_t hd = c_.head_length(), q_size = c_.head_count * hd, kv_size = c_.head_count_kv * hd, dim = c_.embedding_length;
+    std::int64_t hd = c_.head_length(), q_size = c_.head_count * hd, kv_size = c_.head_count_kv * hd,
+                 dim = c_.embedding_length;
     Node a = norm(h, "attn_norm", dim);
     Node q = rotated(heads(linear(a, "attn_q", q_size, dim), c_.head_count), positions);
     Node k = rotated(heads(linear(a, "attn_k", kv_size, dim), c_.head_count_kv), positions);

@@ -16,25 +16,28 @@ namespace {
 ModelConfig read_config(const GgufFile& file) {
   auto& architecture = file.get<std::string>("general.architecture");
   if (architecture != "bitnet")
-    throw Unsupported(fmt::format("[gguf] {}: got architecture \"{}\", expected \"bitnet\"", file.path(), architecture));
+    throw Unsupported(
+        fmt::format("[gguf] {}: got architecture \"{}\", expected \"bitnet\"", file.path(), architecture));
   ModelConfig c;
   c.context_length = file.get_int("bitnet.context_length");
   c.embedding_length = file.get_int("bitnet.embedding_length");
   c.block_count = file.get_int("bitnet.block_count");
   c.feed_forward_length = file.get_int("bitnet.feed_forward_length");
   c.head_count = file.get_int("bitnet.attention.head_count");
-  c.head_count_kv = file.find("bitnet.attention.head_count_kv") ? file.get_int("bitnet.attention.head_count_kv") : c.head_count;
+  c.head_count_kv =
+      file.find("bitnet.attention.head_count_kv") ? file.get_int("bitnet.attention.head_count_kv") : c.head_count;
   c.rms_norm_epsilon = file.get_number("bitnet.attention.layer_norm_rms_epsilon");
   if (file.find("bitnet.rope.freq_base")) c.rope_freq_base = file.get_number("bitnet.rope.freq_base");
   auto& embedding = file.tensor("token_embd.weight");
   if (embedding.shape.size() != 2)
-    throw UserError(fmt::format("[gguf] {}: token_embd.weight is {}, expected two axes", file.path(), to_string(embedding.shape)));
+    throw UserError(
+        fmt::format("[gguf] {}: token_embd.weight is {}, expected two axes", file.path(), to_string(embedding.shape)));
   c.vocab_size = embedding.shape[0];
   if (file.find("rlx.precision")) c.precision = file.get<std::string>("rlx.precision");
   check_model_config(c, file.path());
   if (file.find("bitnet.rope.dimension_count") && file.get_int("bitnet.rope.dimension_count") != c.head_length())
-    throw Unsupported(fmt::format("[gguf] {}: got bitnet.rope.dimension_count {}, expected the head length {}", file.path(),
-                                  file.get_int("bitnet.rope.dimension_count"), c.head_length()));
+    throw Unsupported(fmt::format("[gguf] {}: got bitnet.rope.dimension_count {}, expected the head length {}",
+                                  file.path(), file.get_int("bitnet.rope.dimension_count"), c.head_length()));
   return c;
 }
 
@@ -90,7 +93,8 @@ LanguageModel load_model_gguf(const std::string& path, Device device) {
     if (auto scale = file.find_tensor(scale_name(p.name))) {
       known.insert(scale->name);
       if (scale->size() != 1)
-        throw UserError(fmt::format("[gguf] {}: tensor \"{}\" is {}, expected one value", path, scale->name, to_string(scale->shape)));
+        throw UserError(fmt::format("[gguf] {}: tensor \"{}\" is {}, expected one value", path, scale->name,
+                                    to_string(scale->shape)));
       factor = float(scale->to_array().at(0));
     }
     linears.emplace(p.name, read_linear(tensor, factor));
@@ -101,7 +105,8 @@ LanguageModel load_model_gguf(const std::string& path, Device device) {
   bool ternary = std::all_of(linears.begin(), linears.end(), [](auto& l) { return l.second.codes.size() > 0; });
   if (!file.find("rlx.precision")) c.precision = ternary ? "bitnet" : "f32";
   if (c.precision == "bitnet" && !ternary)
-    throw UserError(fmt::format("[gguf] {}: rlx.precision is \"bitnet\", but not all linear weights are ternary", path));
+    throw UserError(
+        fmt::format("[gguf] {}: rlx.precision is \"bitnet\", but not all linear weights are ternary", path));
   for (auto& [name, linear] : linears) {
     params.emplace(name, c.precision == "bitnet" ? linear.codes : linear.values);
     if (c.precision == "bitnet") params.emplace(scale_name(name), Array(std::vector<float>{linear.scale}, {1}));

@@ -63,7 +63,8 @@ Node newton_schulz_of_wide(Node x, int steps) {
 }
 
 double muon_factor(const Muon& muon, const Shape& shape) {
-  auto out = double(shape[std::size_t(muon.out_axis)].number()), in = double(shape[std::size_t(1 - muon.out_axis)].number());
+  auto out = double(shape[std::size_t(muon.out_axis)].number()),
+       in = double(shape[std::size_t(1 - muon.out_axis)].number());
   switch (muon.scale) {
     case MuonScale::Original: return std::sqrt(std::max(1.0, out / in));
     case MuonScale::MatchRmsAdamw: return 0.2 * std::sqrt(std::max(out, in));

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <numbers>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "base/file.h"
 #include "base/progress.h"
@@ -70,7 +70,8 @@ void clear_run_folder(const std::string& run, bool overwrite) {
   if (!fs::is_directory(run)) throw UserError(fmt::format("[train] '{}' is there and is no folder", run));
   if (is_as_good_as_empty(run)) return remove_contents(run);
   if (!overwrite)
-    throw UserError(fmt::format("[train] '{}' is there already: go on with --resume {}, or replace it with --overwrite", run, run));
+    throw UserError(
+        fmt::format("[train] '{}' is there already: go on with --resume {}, or replace it with --overwrite", run, run));
   if (!is_run(run)) throw UserError(fmt::format("[train] '{}' is not empty and no run: not overwritten", run));
   fs::rename(run + "/run.json", run + "/run.json.tmp-old");  // half removed, it is no run any more
   remove_contents(run);
@@ -94,7 +95,9 @@ class Run {
 
  private:
   Array batch(std::int64_t step) { return sampler_.batch(step, config_.batch_size * config_.accumulation); }
-  std::int64_t tokens_a_step() const { return config_.batch_size * config_.accumulation * config_.model.context_length; }
+  std::int64_t tokens_a_step() const {
+    return config_.batch_size * config_.accumulation * config_.model.context_length;
+  }
   double validate(std::int64_t tokens);
   std::int64_t measure_steps(Clock::time_point command_start);
   void save();
@@ -193,8 +196,10 @@ void Run::train_step() {
   auto start = Clock::now();
   StepResult result = trainer_.run_step(batch(step_), step_, steps_);
   if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
-    throw UserError(fmt::format("[train] the loss or its gradient is not a number at step {}; a checkpoint of step {} is kept. "
-                                "A lower learning rate may help", step_ + 1, saved_step_));
+    throw UserError(
+        fmt::format("[train] the loss or its gradient is not a number at step {}; a checkpoint of step {} is kept. "
+                    "A lower learning rate may help",
+                    step_ + 1, saved_step_));
   loss_ = result.loss;
   double rate = double(tokens_a_step()) / seconds_since(start);
   tokens_per_s_ = tokens_per_s_ == 0 ? rate : 0.95 * tokens_per_s_ + 0.05 * rate;
@@ -206,8 +211,10 @@ void Run::train_step() {
                 .seconds = 0};
   ++step_;
   std::int64_t every = config_.validate_every ? config_.validate_every : std::max<std::int64_t>(1, steps_ / 10);
-  if (step_ == steps_) metric.val_bits_per_byte = val_bits_ = validate(std::int64_t(data_.validation.size()));
-  else if (step_ % every == 0) metric.val_bits_per_byte = val_bits_ = validate(kQuickTokens);
+  if (step_ == steps_)
+    metric.val_bits_per_byte = val_bits_ = validate(std::int64_t(data_.validation.size()));
+  else if (step_ % every == 0)
+    metric.val_bits_per_byte = val_bits_ = validate(kQuickTokens);
   metric.seconds = elapsed();
   metrics_.add(metric);
 }
@@ -227,7 +234,8 @@ TrainResult Run::train() {
   std::int64_t first = step_;
   while (step_ < steps_) {
     train_step();
-    bool due = config_.checkpoint_every ? step_ % config_.checkpoint_every == 0 : seconds_since(saved_at_) > kCheckpointSeconds;
+    bool due = config_.checkpoint_every ? step_ % config_.checkpoint_every == 0
+                                        : seconds_since(saved_at_) > kCheckpointSeconds;
     out.interrupted = options_.interrupted && options_.interrupted() && step_ < steps_;
     if (due || out.interrupted || step_ == steps_) save();
     show(progress);
@@ -261,8 +269,10 @@ TrainResult go_on(const std::string& run, const TrainOptions& options, Clock::ti
   if (folder && load_checkpoint_tokenizer(*folder).vocabulary() != text.tokenizer.vocabulary())
     throw UserError(fmt::format("[train] {}/tokenizer.json is another tokenizer than the run's", *folder));
   Run state(run, file.config, std::move(text), options);
-  if (checkpoint) state.resume(*checkpoint, *folder);
-  else state.start(command_start);
+  if (checkpoint)
+    state.resume(*checkpoint, *folder);
+  else
+    state.start(command_start);
   return state.train();
 }
 

@@ -15,7 +15,8 @@ struct ScheduleFactors {
 ///   constant  stays
 ///   linear    falls linearly, to 0 after the last step
 ///   cosine    falls as half a cosine, to 0 after the last step
-///   bitnet    falls linearly; in the second half of the run it is 2/3 of that, and weight decay is 0 (BitNet b1.58's recipe)
+///   bitnet    falls linearly; in the second half of the run it is 2/3 of that, and weight decay is 0 (BitNet b1.58's
+///   recipe)
 /// Throws UserError on another name.
 ScheduleFactors schedule_at(const std::string& schedule, std::int64_t step, std::int64_t total, std::int64_t warmup);
 

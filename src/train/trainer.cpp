@@ -102,7 +102,8 @@ void Trainer::set_optimizer(const Tensors& tensors, const std::string& where) {
     }
   }
   if (tensors.size() > step_.states.size())
-    throw UserError(fmt::format("[checkpoint] {}: has {} tensors, expected {}", where, tensors.size(), step_.states.size()));
+    throw UserError(
+        fmt::format("[checkpoint] {}: has {} tensors, expected {}", where, tensors.size(), step_.states.size()));
 }
 
 Tensors Trainer::weights() const {

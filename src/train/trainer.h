@@ -6,8 +6,8 @@
 namespace rlx {
 
 /// Forward, backward, clipping and the optimizer's update as one graph. Inputs: tokens i32 [accumulation * batch,
-/// context + 1], learning_rate, muon_learning_rate, weight_decay and step (counts from 1), all f32 []. Outputs: the mean
-/// loss, the gradients' norm before clipping, and what the updates carry on.
+/// context + 1], learning_rate, muon_learning_rate, weight_decay and step (counts from 1), all f32 []. Outputs: the
+/// mean loss, the gradients' norm before clipping, and what the updates carry on.
 struct StepGraph {
   Graph graph;
   std::vector<Update> updates;

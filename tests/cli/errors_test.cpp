@@ -6,7 +6,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kDevice = "reference";
+const std::string kDevice = "cpu";
 
 // A trained run, once for all tests.
 class Errors : public testing::Test {
@@ -16,9 +16,11 @@ class Errors : public testing::Test {
     write(*shared_ / "text.txt", some_text());
     write(*shared_ / "tiny.json", tiny_config());
     write(*shared_ / "tiny_f32.json", tiny_config(R"("precision": "f32")"));
-    Result r = call_rlx({"train", "--data", text(), "--out", run(), "--config", *shared_ / "tiny.json", "--steps", "2", "--device", kDevice});
+    Result r = call_rlx({"train", "--data", text(), "--out", run(), "--config", *shared_ / "tiny.json", "--steps", "2",
+                         "--device", kDevice});
     ASSERT_EQ(r.status, 0) << r.err;
-    r = call_rlx({"train", "--data", text(), "--out", *shared_ / "run_f32", "--config", *shared_ / "tiny_f32.json", "--steps", "1", "--device", kDevice});
+    r = call_rlx({"train", "--data", text(), "--out", *shared_ / "run_f32", "--config", *shared_ / "tiny_f32.json",
+                  "--steps", "1", "--device", kDevice});
     ASSERT_EQ(r.status, 0) << r.err;
     r = call_rlx({"export", run(), "-o", gguf(), "--type", "f16"});
     ASSERT_EQ(r.status, 0) << r.err;
@@ -117,7 +119,8 @@ TEST_F(Errors, ExistingFolders) {
   TemporaryFolder folder;
   fs::create_directory(folder / "mine");
   write(folder / "mine/letter.txt", "dear");
-  expect_error(train(text(), *shared_ / "tiny.json", folder / "mine", {"--steps", "1", "--overwrite"}), "not empty and no run");
+  expect_error(train(text(), *shared_ / "tiny.json", folder / "mine", {"--steps", "1", "--overwrite"}),
+               "not empty and no run");
   EXPECT_EQ(contents(folder / "mine/letter.txt"), "dear");
   write(folder / "file", "x");
   expect_error(train(text(), *shared_ / "tiny.json", folder / "file"), "is no folder");
@@ -147,11 +150,16 @@ TEST_F(Errors, DamagedCheckpoints) {
   damaged("weights.safetensors", remove, "No such file");
   damaged("optimizer.safetensors", cut, "optimizer.safetensors");
   damaged("state.json", cut, "not a checkpoint's state");
-  damaged("tokenizer.json", [](auto& path) { write(path, "{"); }, "tokenizer.json");
+  damaged(
+      "tokenizer.json", [](auto& path) { write(path, "{"); }, "tokenizer.json");
   // Tensors of another model.
-  damaged("weights.safetensors", [&](auto& path) {
-    fs::copy_file(fs::path(path).parent_path() / "optimizer.safetensors", path, fs::copy_options::overwrite_existing);
-  }, "is missing");
+  damaged(
+      "weights.safetensors",
+      [&](auto& path) {
+        fs::copy_file(fs::path(path).parent_path() / "optimizer.safetensors", path,
+                      fs::copy_options::overwrite_existing);
+      },
+      "is missing");
 }
 
 TEST_F(Errors, DamagedGguf) {
@@ -174,10 +182,12 @@ TEST_F(Errors, DamagedGguf) {
 TEST_F(Errors, Exports) {
   TemporaryFolder folder;
   std::string out = folder / "m.gguf";
-  expect_error(call_rlx({"export", run(), "-o", out, "--type", "tq2_0"}), "tensor \"blk.0.attn_q.weight\" is [16,16]: its rows of 16 are no multiple of 256");
+  expect_error(call_rlx({"export", run(), "-o", out, "--type", "tq2_0"}),
+               "tensor \"blk.0.attn_q.weight\" is [16,16]: its rows of 16 are no multiple of 256");
   expect_error(call_rlx({"export", run(), "-o", out, "--type", "tq1_0"}), "which TQ1_0 needs");
   expect_error(call_rlx({"export", run(), "-o", out, "--type", "f16", "--embedding", "q8_0"}), "which Q8_0 needs");
-  expect_error(call_rlx({"export", *shared_ / "run_f32", "-o", out, "--type", "tq2_0"}), "the model was trained in f32 precision");
+  expect_error(call_rlx({"export", *shared_ / "run_f32", "-o", out, "--type", "tq2_0"}),
+               "the model was trained in f32 precision");
   write(folder / "relu2.json", tiny_config(R"("activation": "relu2")"));
   ASSERT_EQ(train(text(), folder / "relu2.json", folder / "relu2").status, 0);
   expect_error(call_rlx({"export", folder / "relu2", "-o", out, "--type", "f16"}), "activation is relu2");
@@ -204,7 +214,9 @@ TEST_F(Errors, FullDisk) {
   TemporaryFolder folder;
   // Half a file is more than may be written.
   expect_error(call_rlx({"export", run(), "-o", folder / "m.gguf", "--type", "f32"}, "ulimit -f 2;"), "File too large");
-  expect_error(call_rlx({"logits", run(), "--text", some_text(2), "-o", folder / "l.npy", "--device", kDevice}, "ulimit -f 2;"), "File too large");
+  expect_error(
+      call_rlx({"logits", run(), "--text", some_text(2), "-o", folder / "l.npy", "--device", kDevice}, "ulimit -f 2;"),
+      "File too large");
   EXPECT_TRUE(fs::is_empty(folder.path()));
   expect_error(call_rlx({"inspect", run()}, "", ">/dev/full"), "No space left on device");
   // The old checkpoint stays, and is the one that training goes on from.

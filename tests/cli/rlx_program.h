@@ -20,7 +20,9 @@ inline std::string contents(const std::filesystem::path& path) {
   out << file.rdbuf();
   return out.str();
 }
-inline void write(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+inline void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 /// A folder that goes with the object.
 class TemporaryFolder {
@@ -55,7 +57,8 @@ inline std::string shell_quoted(const std::string& word) {
   return out;
 }
 /// `before` stands before the program in the shell's line, such as `ulimit -f 100;`.
-inline Result call_rlx(const std::vector<std::string>& args, const std::string& before = "", const std::string& after = "") {
+inline Result call_rlx(const std::vector<std::string>& args, const std::string& before = "",
+                       const std::string& after = "") {
   TemporaryFolder folder;
   std::string line = before + " " + shell_quoted(RLX_BINARY);
   for (auto& a : args) line.append(" ").append(shell_quoted(a));
@@ -98,8 +101,9 @@ inline void expect_error(const Result& r, const std::string& part, int status = 
 
 /// A few kilobytes of words, the same every time.
 inline std::string some_text(int lines = 400) {
-  static const char* const kWords[] = {"in", "the", "beginning", "was", "a", "small", "river", "and", "it", "ran", "to",
-                                       "sea", "over", "stones", "of", "every", "kind", "until", "rain", "came"};
+  static const char* const kWords[] = {"in",  "the",   "beginning", "was",   "a",    "small", "river",
+                                       "and", "it",    "ran",       "to",    "sea",  "over",  "stones",
+                                       "of",  "every", "kind",      "until", "rain", "came"};
   std::string out;
   unsigned state = 1;
   for (int i = 0; i < lines; ++i) {
@@ -114,7 +118,8 @@ inline std::string some_text(int lines = 400) {
 /// A model that trains in no time, on bytes.
 inline std::string tiny_config(const std::string& more = "") {
   return R"({"tokenizer": "bytes", "context_length": 16, "embedding_length": 16, "block_count": 2, "feed_forward_length": 32,
-    "head_count": 2, "head_count_kv": 1, "batch_size": 2, "warmup_steps": 1)" + (more.empty() ? "" : ", " + more) + "}";
+    "head_count": 2, "head_count_kv": 1, "batch_size": 2, "warmup_steps": 1)" +
+         (more.empty() ? "" : ", " + more) + "}";
 }
 
 }  // namespace rlx::test

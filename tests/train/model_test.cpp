@@ -15,8 +15,15 @@ using namespace rlx;
 namespace {
 
 ModelConfig tiny(const std::string& precision = "bitnet", const std::string& activation = "silu") {
-  return {.vocab_size = 40, .context_length = 12, .embedding_length = 16, .block_count = 2, .feed_forward_length = 24,
-          .head_count = 4, .head_count_kv = 2, .activation = activation, .precision = precision};
+  return {.vocab_size = 40,
+          .context_length = 12,
+          .embedding_length = 16,
+          .block_count = 2,
+          .feed_forward_length = 24,
+          .head_count = 4,
+          .head_count_kv = 2,
+          .activation = activation,
+          .precision = precision};
 }
 
 // Weights larger than at the start of training, so that differences show.
@@ -207,7 +214,8 @@ TEST(Training, OnlyLinearWeightsDecay) {
     trainer.run_step(Array(some_tokens(2 * 13, 40), {2, 13}), 0, 10);
     moved[i] = trainer.weights();
   }
-  for (auto& p : model_params(c.model)) EXPECT_EQ(identical(moved[0].at(p.name), moved[1].at(p.name)), !p.is_linear) << p.name;
+  for (auto& p : model_params(c.model))
+    EXPECT_EQ(identical(moved[0].at(p.name), moved[1].at(p.name)), !p.is_linear) << p.name;
 }
 
 TEST(Training, StatesOfAnotherModelAreRefused) {
@@ -264,7 +272,10 @@ TEST(Sampling, NaNIsAnError) {
 TEST(Utf8Joiner, PassesWholeCharactersOnly) {
   Utf8Joiner joiner;
   EXPECT_EQ(joiner.add("a\xc3"), "a");
-  EXPECT_EQ(joiner.add("\xa9" "b"), "\xc3\xa9" "b");
+  EXPECT_EQ(joiner.add("\xa9"
+                       "b"),
+            "\xc3\xa9"
+            "b");
   EXPECT_EQ(joiner.add("\xf0\x9f"), "");
   EXPECT_EQ(joiner.add("\x98"), "");
   EXPECT_EQ(joiner.add("\x80"), "\xf0\x9f\x98\x80");

@@ -29,10 +29,12 @@ void expect_near(const Array& got, const Array& expected, double tolerance) {
 // One param under one optimizer, compiled as a step.
 class Step {
  public:
-  template <class Optimizer> Step(const Optimizer& optimizer, const Array& start, DType scalars) : scalars_(scalars) {
+  template <class Optimizer>
+  Step(const Optimizer& optimizer, const Array& start, DType scalars) : scalars_(scalars) {
     Graph graph;
     Node p = graph.param("p", start.type()), g = graph.input("g", start.type());
-    StepNodes nodes{graph.input("lr", scalars, {}), graph.input("decay", scalars, {}), graph.input("step", scalars, {})};
+    StepNodes nodes{graph.input("lr", scalars, {}), graph.input("decay", scalars, {}),
+                    graph.input("step", scalars, {})};
     std::vector<StateNode> states;
     Nodes outputs{update(optimizer, p, g, nodes, states)};
     std::vector<Update> updates{{"p", 0}};
@@ -42,7 +44,8 @@ class Step {
     }
     graph.set_outputs(outputs);
     graph.verify();
-    compiled_ = std::make_unique<CompiledGraph>(Session(Device::reference()).compile(graph, {.name = "step", .updates = updates}));
+    compiled_ = std::make_unique<CompiledGraph>(
+        Session(Device::reference()).compile(graph, {.name = "step", .updates = updates}));
     compiled_->set_param("p", start);
     for (auto& s : states) compiled_->set_param(s.param.name(), Array(s.param.dtype(), to_extents(s.param.shape())));
   }
@@ -55,8 +58,12 @@ class Step {
   }
 
  private:
-  static Node update(const AdamW& o, Node p, Node g, const StepNodes& n, std::vector<StateNode>& s) { return adamw_update(o, p, g, n, s); }
-  static Node update(const Muon& o, Node p, Node g, const StepNodes& n, std::vector<StateNode>& s) { return muon_update(o, p, g, n, s); }
+  static Node update(const AdamW& o, Node p, Node g, const StepNodes& n, std::vector<StateNode>& s) {
+    return adamw_update(o, p, g, n, s);
+  }
+  static Node update(const Muon& o, Node p, Node g, const StepNodes& n, std::vector<StateNode>& s) {
+    return muon_update(o, p, g, n, s);
+  }
   DType scalars_;
   std::unique_ptr<CompiledGraph> compiled_;
   int step_ = 0;
@@ -171,12 +178,22 @@ TEST(Muon, TheAxisOfOutputsSaysTheScale) {
 
 TEST(Muon, RefusesWhatItCannotOrthogonalize) {
   Graph graph;
-  Node p = graph.param("bias", DType::F32, {3}), g = graph.input("g", DType::F32, {3}), lr = graph.input("lr", DType::F32, {});
+  Node p = graph.param("bias", DType::F32, {3}), g = graph.input("g", DType::F32, {3}),
+       lr = graph.input("lr", DType::F32, {});
   std::vector<StateNode> states;
-  EXPECT_NE(message_of([&] { muon_update({}, p, g, {lr, lr, lr}, states); }).find("expected a 2-D param"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              muon_update({}, p, g, {lr, lr, lr}, states);
+            }).find("expected a 2-D param"),
+            std::string::npos);
   Node w = graph.param("w", DType::F32, {3, 3});
-  EXPECT_NE(message_of([&] { muon_update({}, w, g, {lr, lr, lr}, states); }).find("the gradient of"), std::string::npos);
-  EXPECT_NE(message_of([&] { adamw_update({}, g, g, {lr, lr, lr}, states); }).find("expected a float param"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              muon_update({}, w, g, {lr, lr, lr}, states);
+            }).find("the gradient of"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              adamw_update({}, g, g, {lr, lr, lr}, states);
+            }).find("expected a float param"),
+            std::string::npos);
 }
 
 TEST(Clipping, ByGlobalNorm) {

@@ -7,7 +7,8 @@ using namespace rlx;
 
 TEST(Schedule, RisesOverTheWarmUp) {
   for (auto name : {"constant", "linear", "cosine", "bitnet"})
-    for (int step : {0, 1, 2}) EXPECT_DOUBLE_EQ(schedule_at(name, step, 100, 3).learning_rate, (step + 1) / 4.0) << name;
+    for (int step : {0, 1, 2})
+      EXPECT_DOUBLE_EQ(schedule_at(name, step, 100, 3).learning_rate, (step + 1) / 4.0) << name;
 }
 
 TEST(Schedule, FallsToZeroAfterTheLastStep) {
