@@ -320,6 +320,7 @@ const std::vector<OpCase>& op_cases() {
 std::vector<DType> case_dtypes(const OpCase& c) {
   using enum DType;
   std::vector<DType> floats{F64, F32, F16, BF16}, ints{I64, I32, I16, I8, U64, U32, U16, U8}, out;
+  out.reserve(kAllDTypes.size());
   auto add = [&](const std::vector<DType>& more) { out.insert(out.end(), more.begin(), more.end()); };
   if (c.over == Over::Float || c.over == Over::Number || c.over == Over::All) add(floats);
   if (c.over != Over::Float && c.over != Over::Bool && c.over != Over::Fixed) add(ints);

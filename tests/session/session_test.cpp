@@ -38,6 +38,13 @@ TEST(Session, UpdatesAreKeptBetweenRuns) {
   }
 }
 
+TEST(Session, TheNullDeviceCompilesAndRunsNothing) {
+  auto c = Session(Device::null()).compile(Counter().graph, {.name = "counter"});
+  c.set_param("total", std::vector<float>{1});
+  EXPECT_EQ(c.param("total").at(0), 1);
+  EXPECT_THROW(c.run({{"x", Array(DType::F32, {2})}}), Unsupported);
+}
+
 TEST(Session, ErrorsSayWhatWasGivenAndExpected) {
   auto c = Session(Device::reference()).compile(Counter().graph, {.name = "counter"});
   EXPECT_EQ(error_of([&] { c.set_param("totl", std::vector<float>{1}); }), "counter: there is no param \"totl\"; it has \"total\"");
