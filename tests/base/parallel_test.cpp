@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rlx/base.h"
+#include "temporary.h"
 
 namespace rlx {
 namespace {
@@ -173,7 +174,7 @@ TEST(CpuQuota, GroupOfTheProcess) {
 
 TEST(CpuQuota, TightestOfTheGroupAndItsParents) {
   namespace fs = std::filesystem;
-  fs::path root = fs::path(testing::TempDir()) / "rlx_cgroup_test";
+  fs::path root = fs::path(temporary_path("cgroup"));
   fs::remove_all(root);
   auto write = [&](const std::string& path, const std::string& text) {
     fs::create_directories((root / path).parent_path());

@@ -11,6 +11,7 @@
 #include "passes/pipeline.h"
 #include "rlx/op_attrs.h"
 #include "rlx/ops.h"
+#include "temporary.h"
 
 using namespace rlx;
 
@@ -188,7 +189,7 @@ TEST(Pipeline, ReportsAndVerifies) {
 }
 
 TEST(Pipeline, WritesTheGraphsIntoAFolder) {
-  std::string folder = testing::TempDir() + "rlx_dump_test";
+  std::string folder = temporary_path("dump");
   std::filesystem::remove_all(folder);
   setenv("RLX_DUMP", folder.c_str(), 1);
   Graph graph;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "temporary.h"
 
 namespace rlx {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 class DataFiles : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "rlx_data_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = temporary_path(testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

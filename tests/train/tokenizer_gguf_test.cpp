@@ -5,13 +5,15 @@
 
 #include <filesystem>
 
+#include "temporary.h"
+
 namespace rlx {
 namespace {
 
 using Keys = std::vector<std::pair<std::string, GgufValue>>;
 
 Tokenizer through_a_file(Keys keys) {
-  std::string path = testing::TempDir() + "rlx_tokenizer_test.gguf";
+  std::string path = temporary_path("tokenizer.gguf");
   GgufWriter writer;
   for (auto& [key, value] : keys) writer.set(key, value);
   writer.write(path);

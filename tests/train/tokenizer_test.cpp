@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "rlx/base.h"
+#include "temporary.h"
 
 namespace rlx {
 namespace {
@@ -67,7 +68,7 @@ TEST(Tokenizer, EncodesAsSentencePieceDoes) {
 
 TEST(Tokenizer, EncodesAsLlamaCppDoes) {
   auto file = nlohmann::json::parse(read_file(RLX_TESTS_DIR "/train/data/llama_tokens.json"));
-  std::string path = testing::TempDir() + "llama_vocabulary.json";
+  std::string path = temporary_path("llama_vocabulary.json");
   write_file_atomic(path, file.at("vocabulary").dump());
   Tokenizer tokenizer = Tokenizer::load(path);
   for (auto& item : file.at("cases")) {
@@ -154,7 +155,7 @@ TEST(Tokenizer, ALineOfAnyLengthIsLearnedFrom) {
 }
 
 TEST(Tokenizer, SavesAndLoads) {
-  std::string path = testing::TempDir() + "tokenizer.json";
+  std::string path = temporary_path("tokenizer.json");
   trained().tokenizer.save(path);
   EXPECT_EQ(Tokenizer::load(path).vocabulary(), trained().tokenizer.vocabulary());
   std::filesystem::remove(path);
@@ -196,7 +197,7 @@ TEST(TokenizerErrors, VocabulariesThatDoNotFitTogether) {
 }
 
 TEST(TokenizerErrors, FilesThatAreNot) {
-  std::string path = testing::TempDir() + "bad_tokenizer.json";
+  std::string path = temporary_path("bad_tokenizer.json");
   auto load = [&](std::string_view text) {
     write_file_atomic(path, text);
     return message_of<UserError>([&] { Tokenizer::load(path); });
