@@ -51,7 +51,8 @@ struct GgufTensor {
   std::span<const std::byte> bytes;
 
   std::int64_t size() const { return count(shape); }
-  /// F16, BF16, F32, F64 and ints in their own dtype, block types decoded to f32. The array has its own memory.
+  /// F16, BF16, F32, F64 and ints in their own dtype, block types decoded to f32 (NVFP4 without its tensor scale, which
+  /// is a tensor of its own). The array has its own memory.
   /// Throws Unsupported for a type that RLX cannot decode.
   Array to_array() const;
 };
@@ -98,7 +99,8 @@ class GgufWriter {
   void set(std::string key, GgufValue value);
   /// Encodes `values` as `type` (any dtype that casts to f32; F16, BF16, F64 and ints of the same dtype keep their
   /// bytes). Refuses names over 63 bytes and of a tensor already there, ranks over 4, zero sizes, and rows (the last
-  /// axis) that are no whole number of the type's blocks.
+  /// axis) that are no whole number of the type's blocks. NVFP4 adds its tensor scale as well, under the name with
+  /// `.scale` for `.weight`.
   void add(std::string name, const Array& values, std::uint32_t type);
   /// Ternary codes (i8: -1, 0, 1) as TQ1_0 or TQ2_0, with one scale for all blocks or one for the blocks of each row.
   /// The scales are rounded to f16; refuses one that is infinite there, or 0 though it was not.

@@ -86,7 +86,9 @@ void GgufWriter::add(std::string name, const Array& values, std::uint32_t type) 
     bytes.assign(values.bytes(), values.bytes() + values.byte_size());
   } else {
     auto wide = values.cast(DType::F32);
-    bytes = encode(format, wide.values<float>(), row_length(values.shape()), name);
+    float scale = tensor_scale_of(format, wide.values<float>());
+    bytes = encode(format, wide.values<float>(), row_length(values.shape()), name, scale);
+    if (format.has_tensor_scale()) add(scale_name(name), Array(std::vector<float>{scale}, {1}), block_format("F32").id);
   }
   tensors_.push_back({std::move(name), type, values.shape(), std::move(bytes)});
 }

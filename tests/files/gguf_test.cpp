@@ -154,8 +154,8 @@ TEST(Gguf, UnusualFilesLoad) {
   v2[4] = 2;
   EXPECT_EQ(open(v2).tensor("t").to_array().at(0), 5);
   // Listed, but not decoded.
-  auto k = open(gguf(1, 0, gguf_info("t", {256}, 12, 0), std::string(144, 'x')));
-  EXPECT_EQ(gguf_type_name(k.tensor("t").type), "Q4_K");
+  auto k = open(gguf(1, 0, gguf_info("t", {256}, 16, 0), std::string(66, 'x')));
+  EXPECT_EQ(gguf_type_name(k.tensor("t").type), "IQ2_XXS");
   EXPECT_THROW(k.tensor("t").to_array(), Unsupported);
   EXPECT_EQ(gguf_type_name(999), "type 999");
 }

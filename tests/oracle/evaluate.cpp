@@ -5,11 +5,14 @@
 //
 // and the answer {"output": {…}, "gradients": [{…} or null, …]} or {"error": "…"}. With a cotangent the gradients of
 // the float inputs are taken as well. The graph goes through its text form and `verify` on the way. Instead of op,
-// attrs and inputs a request may hold {"graph": text, "feeds": {name: array}} and is answered with {"outputs": […]}.
+// attrs and inputs a request may hold {"graph": text, "feeds": {name: array}} and is answered with {"outputs": […]}, or
+// {"block": "Q4_0", "encode": array of f32, "scale": tensor scale, by default the one that fits} or {"block": "Q4_0",
+// "decode": array of u8}, whose last axis is rows of a GGUF type.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "ops/eval.h"
+#include "quant/block_format.h"
 #include "rlx/session.h"
 #include "rlx/transform.h"
 
@@ -66,9 +69,30 @@ json op_table() {
   return {{"ops", ops}};
 }
 
+json code_blocks(const json& request) {
+  auto& format = block_format(request.at("block").get<std::string>());
+  bool encodes = request.contains("encode");
+  Array in = array_from(request.at(encodes ? "encode" : "decode"));
+  Extents shape = in.shape();
+  std::int64_t &length = shape.back(), row_length = length;
+  length = encodes ? length / format.elements * format.bytes : length / format.bytes * format.elements;
+  Array out(encodes ? DType::U8 : DType::F32, shape);
+  if (!encodes) {
+    decode(format, {in.bytes(), in.byte_size()}, out.values<float>(), "in");
+    return {{"output", to_json(out)}};
+  }
+  auto scale = request.value("scale", tensor_scale_of(format, in.values<float>()));
+  auto bytes = encode(format, in.values<float>(), row_length, "in", scale);
+  std::copy(bytes.begin(), bytes.end(), out.bytes());
+  Array scales(DType::F32, {1});
+  scales.values<float>()[0] = scale;
+  return {{"output", to_json(out)}, {"scale", to_json(scales)}};
+}
+
 json evaluate_request(const json& request) {
   std::string device = request.value("device", "interpreter");
   if (request.contains("table")) return op_table();
+  if (request.contains("block")) return code_blocks(request);
   if (request.contains("graph")) {
     Feeds feeds;
     for (auto& [name, value] : request.at("feeds").items()) feeds[name] = array_from(value);
