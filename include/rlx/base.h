@@ -1,4 +1,4 @@
-// What everything else stands on: errors and dtypes.
+// What everything else stands on: errors, dtypes and number formats.
 #pragma once
 #include <array>
 #include <bit>
@@ -167,5 +167,50 @@ template <class F> decltype(auto) visit_dtype(DType dtype, F&& f) {
   }
   throw InternalError("a value cannot have dtype any");
 }
+
+// ---------------------------------------------------------------------------------------------- number formats
+
+/// A format of at most 8 bits a number, stored as u8 codes (docs/formats.md): floats with the code in the low bits, the
+/// 28 custom floats e1m0 … e7m0 (sign, exponent, mantissa; all codes finite), the exponent-only scale e8m0, and integers
+/// in two's complement.
+enum class Format : std::uint8_t {
+  F8E4M3, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F6E2M3, F6E3M2, F4E2M1, E8M0, Int8, Int4, Ternary, FirstCustom
+};
+inline constexpr int kFormatCount = int(Format::FirstCustom) + 28;
+std::span<const std::string_view> enum_names(Format);
+std::string_view to_string(Format);
+/// Throws UserError that lists the names.
+Format format_from_string(std::string_view);
+/// The custom float of that many exponent and mantissa bits. Throws UserError unless exponent >= 1, mantissa >= 0 and
+/// they are at most 7 together.
+Format custom_format(int exponent_bits, int mantissa_bits);
+
+/// One row a format. Magnitudes of floats are m·2^(1-bias-M) for exponent field 0, else (1 + m/2^M)·2^(field-bias).
+struct FormatInfo {
+  // Which codes are no finite numbers: none; E4M3's all ones are NaN; IEEE's infinities and NaNs; FNUZ, whose one NaN
+  // is in the place of -0; e8m0's 255.
+  enum class Specials : std::uint8_t { None, AllOnes, Ieee, Fnuz, Scale };
+  std::string_view name;
+  int bits = 8, exponent_bits = 0, mantissa_bits = 0, bias = 0;  // an integer has no exponent bits
+  Specials specials = Specials::None;
+  int max_code = 0;  // of the greatest finite value
+  double max = 0, min_normal = 0, min_subnormal = 0;
+
+  bool is_float() const { return exponent_bits > 0; }
+  bool has_nan() const { return specials != Specials::None; }
+  /// The exponent of the greatest value, as MX's floor rule needs it.
+  int max_exponent() const;
+};
+const FormatInfo& info(Format);
+
+enum class Rounding : std::uint8_t { NearestEven, TowardsZero, AwayFromZero };
+std::span<const std::string_view> enum_names(Rounding);
+/// The code of a value. What is too large after rounding, and an infinity, becomes the largest finite value, or where it
+/// does not `saturate` infinity or else NaN, if the format has them. NaN is the format's NaN, or +max where it has none,
+/// or 0 in integers. e8m0 has no sign and no zero: 0 is its least value, a negative number its NaN.
+std::uint8_t encode(Format, double value, bool saturate = true, Rounding = Rounding::NearestEven);
+double decode(Format, std::uint8_t code);
+/// The values of all 256 codes; bits above the format's are ignored.
+std::span<const float, 256> decode_table(Format);
 
 }  // namespace rlx

@@ -176,6 +176,54 @@ struct ConvTransposeAttrs {
              f("output_padding", self.output_padding), f("groups", self.groups))
 };
 
+// ---- number formats
+
+struct ToFormatAttrs {
+  Format format = Format::F8E4M3;
+  bool saturate = true;  // what is too large becomes the largest value, not infinity or NaN
+  Rounding rounding = Rounding::NearestEven;
+  RLX_FIELDS(f("format", self.format), f("saturate", self.saturate), f("rounding", self.rounding))
+};
+struct FromFormatAttrs {
+  Format format = Format::F8E4M3;
+  DType dtype = DType::F32;
+  RLX_FIELDS(f("format", self.format), f("dtype", self.dtype))
+};
+/// What shares a scale: the whole tensor (an f32 [1]); 32 elements of the last axis (MX, a power of two as e8m0); 16 (NVFP4,
+/// an f8e4m3 scale, beside an f32 scale of the tensor). The last block of a row may be short.
+enum class ScaleLayout : std::uint8_t { PerTensor, Mx, Nvfp4 };
+std::span<const std::string_view> enum_names(ScaleLayout);
+/// How an MX scale follows from a block's largest magnitude: 2^ceil(log2(amax / max)), so that nothing saturates, or OCP's
+/// 2^(floor(log2(amax)) - the format's greatest exponent).
+enum class MxRule : std::uint8_t { Ceil, Floor };
+std::span<const std::string_view> enum_names(MxRule);
+struct ScaledQuantAttrs {
+  Format format = Format::F8E4M3;
+  ScaleLayout layout = ScaleLayout::PerTensor;
+  RLX_FIELDS(f("format", self.format), f("layout", self.layout))
+};
+struct ScaledQuantScaleAttrs {
+  Format format = Format::F8E4M3;
+  ScaleLayout layout = ScaleLayout::PerTensor;
+  MxRule rule = MxRule::Ceil;
+  RLX_FIELDS(f("format", self.format), f("layout", self.layout), f("rule", self.rule))
+};
+struct ScaledDequantizeAttrs {
+  Format format = Format::F8E4M3;
+  ScaleLayout layout = ScaleLayout::PerTensor;
+  DType dtype = DType::F32;
+  RLX_FIELDS(f("format", self.format), f("layout", self.layout), f("dtype", self.dtype))
+};
+struct ScaledMatmulAttrs {
+  Format lhs_format = Format::F8E4M3, rhs_format = Format::F8E4M3;
+  ScaleLayout scale_layout = ScaleLayout::PerTensor;
+  bool has_bias = false;
+  bool quantize_gradient = false;               // the products of the gradient take its cotangent in a format of its own
+  Format gradient_format = Format::F8E5M2;
+  RLX_FIELDS(f("lhs_format", self.lhs_format), f("rhs_format", self.rhs_format), f("scale_layout", self.scale_layout),
+             f("has_bias", self.has_bias), f("quantize_gradient", self.quantize_gradient), f("gradient_format", self.gradient_format))
+};
+
 // ---- composites of neural networks
 
 struct EpsAttrs {

@@ -8,7 +8,7 @@
 
 namespace rlx {
 
-enum class Kind : std::uint8_t { Leaf, Elementwise, Reduce, Movement, Contract, Index, Random, Pool, Composite };
+enum class Kind : std::uint8_t { Leaf, Elementwise, Reduce, Movement, Contract, Index, Random, Pool, Quant, Composite };
 
 /// What goes into an elementwise or reduce op, and so what comes out.
 enum class DTypes : std::uint8_t {
@@ -115,6 +115,7 @@ struct OpDef {
   DTypes dtypes = DTypes::Number;
   bool commutative = false;
   bool backward = false;                          // composite: a part of a gradient, which lower_backward_ops expands
+  bool codes = false;                             // gives codes that stand for floats: their cotangent is that of the values, an f32
   double ulp = 0;                                 // error bound of its evaluation in units of the last place
   Column<Type(const TypeArgs&)> infer = {};       // elementwise and reduce have one per kind, composites their body
   Body body = {};                                 // composite: its meaning in other ops

@@ -1,6 +1,7 @@
 // Graph → graph: gradients and the passes.
 #pragma once
 #include "rlx/graph.h"
+#include "rlx/op_attrs.h"
 
 namespace rlx {
 
@@ -28,6 +29,11 @@ Nodes hvp(Node y, const Nodes& wrt, const Nodes& v);
 /// primitives and leaves every other node, name and origin alone. Gives the same graph where there are none.
 Graph lower_backward_ops(const Graph& graph);
 
+/// A node that a pass left alone, and why.
+struct Skipped {
+  std::string node, reason;
+};
+
 // ---------------------------------------------------------------------------------------------- BitNet b1.58
 
 enum class ScaleScope : std::uint8_t {
@@ -45,9 +51,6 @@ struct BitNetConfig {
 struct BitNetReport {
   std::vector<std::string> ternary_weights;  // leaves, each once, in the order of the nodes that use them
   int quantized_activations = 0;             // how many matmuls now read int8 activations
-  struct Skipped {
-    std::string node, reason;
-  };
   std::vector<Skipped> skipped;
 };
 struct BitNetResult {
@@ -70,5 +73,40 @@ struct Ternary {
 /// To the bit the codes and scales that the forward pass of a graph under `config` uses. `reduced`: for PerChannel, the
 /// axes under one scale, {-2} for a matmul's [..., K, N], all but the first for a convolution's [O, I, ...].
 Ternary ternarize(const Array& weight, const BitNetConfig& config = {}, const Axes& reduced = {-2});
+
+// ---------------------------------------------------------------------------------------------- scaled matmul
+
+struct ScaledMatmulConfig {
+  Format lhs_format = Format::F8E4M3, rhs_format = Format::F8E4M3;
+  ScaleLayout layout = ScaleLayout::PerTensor;
+  MxRule rule = MxRule::Ceil;
+  bool quantize_gradient = false;  // the products of the gradient take their cotangent in a format of its own
+  Format gradient_format = Format::F8E5M2;
+  bool batched = false;            // matmuls whose right operand has more than two axes too
+  std::vector<std::string> keep_full_precision;  // weights (leaves) and matmuls by exact name; a constant without one is const#<id>
+
+  static ScaledMatmulConfig fp8_e4m3() { return {}; }
+  static ScaledMatmulConfig mxfp8_e4m3() { return of(Format::F8E4M3, ScaleLayout::Mx); }
+  static ScaledMatmulConfig mxfp6_e2m3() { return of(Format::F6E2M3, ScaleLayout::Mx); }
+  static ScaledMatmulConfig mxfp4() { return of(Format::F4E2M1, ScaleLayout::Mx); }
+  static ScaledMatmulConfig nvfp4() { return of(Format::F4E2M1, ScaleLayout::Nvfp4); }
+  /// One format for both operands; the gradient's, where it is quantised, is it too in nvfp4, else f8e5m2.
+  static ScaledMatmulConfig of(Format, ScaleLayout);
+};
+struct ScaledMatmulReport {
+  std::vector<std::string> rewritten;  // matmuls, in graph order
+  std::vector<std::string> weights;    // leaves that are right operands now in codes, each once
+  int quantized = 0;                   // scaled_quantize nodes: a tensor is quantised once for each format and layout
+  std::vector<Skipped> skipped;        // matmuls, dot_generals and convolutions
+};
+struct ScaledMatmulResult {
+  Graph graph;  // the source itself where nothing was rewritten
+  ScaledMatmulReport report;
+};
+/// Rewrites each float matmul [..., m, k] · [k, n] to scaled_matmul(quantize(lhs), quantize(rhsᵀ), scales), its leading axes
+/// flattened. Gradients pass straight through to the operands. Codes of weights depend on leaves alone, so a compiled graph
+/// computes them when they are set and not at each run. Run it before gradients are taken. Operands that are fake-quantised
+/// already are left alone. Throws UserError where formats and layout do not fit or `keep_full_precision` names nothing.
+ScaledMatmulResult insert_scaled_matmul(const Graph& graph, const ScaledMatmulConfig& config = {});
 
 }  // namespace rlx

@@ -26,6 +26,10 @@ Node sum_to(Node dy, const Type& like) {
   return reshape(sum(dy, axes, false), like.shape);
 }
 
+// Codes carry the cotangent of the values that they stand for.
+bool carries_cotangent(Node x) { return is_float(x.dtype()) || x.op().codes; }
+Type cotangent_type(Node x) { return {is_float(x.dtype()) ? x.dtype() : DType::F32, x.shape()}; }
+
 // The nodes on a way from one of `wrt` to `root`.
 std::set<int> nodes_between(Node root, std::span<const Node> wrt) {
   Graph graph = root.graph();
@@ -69,9 +73,10 @@ std::vector<Node> pull_back(Node root, Node seed, std::span<const Node> wrt, boo
     const Nodes in = y.inputs();
     Nodes d = cotangents_of_inputs(y, dy);
     for (std::size_t i = 0; i < d.size() && i < in.size(); ++i) {
-      if (!d[i] || !is_float(in[i].dtype()) || !between.contains(in[i].id())) continue;
-      Node part = d[i].is_number() ? expand(graph.constant(d[i].number(), in[i].dtype()), in[i].shape()) : d[i];
-      part = sum_to(part, in[i].type());
+      if (!d[i] || !carries_cotangent(in[i]) || !between.contains(in[i].id())) continue;
+      Type type = cotangent_type(in[i]);
+      Node part = d[i].is_number() ? expand(graph.constant(d[i].number(), type.dtype), type.shape) : d[i];
+      part = sum_to(part, type);
       auto [it, fresh] = pending.try_emplace(in[i].id(), part);
       if (!fresh) it->second = it->second + part;
     }

@@ -62,7 +62,7 @@ const OpDef& register_op(OpDef row) {
 }
 
 std::string ops_markdown() {
-  constexpr const char* kKinds[] = {"leaf", "elementwise", "reduce", "movement", "contract", "index", "random", "pool", "composite"};
+  constexpr const char* kKinds[] = {"leaf", "elementwise", "reduce", "movement", "contract", "index", "random", "pool", "quant", "composite"};
   std::string out =
       "# Ops\n\nWritten from the op table by `rlx_table --docs`; a test checks that it is current.\n\n"
       "| op | kind | what it gives | formula | gradient | error (ulp) |\n|---|---|---|---|---|---|\n";

@@ -7,6 +7,7 @@
 
 #include "ir/graph_data.h"
 #include "ops/rules.h"
+#include "passes/weights.h"
 #include "quant/ternary.h"
 #include "rewrite/rewrite.h"
 #include "rlx/op_attrs.h"
@@ -16,23 +17,10 @@ namespace {
 
 constexpr std::string_view kPass = "inject_bitnet_qat";
 
-bool is_leaf(Node n) { return n.is(input_op) || n.is(param_op) || n.is(constant_op); }
-std::string leaf_name(Node leaf) { return leaf.name().empty() ? fmt::format("const#{}", leaf.id()) : leaf.name(); }
-std::string label(Node n) { return n.name().empty() ? fmt::format("{} %{}", n.op().name, n.id()) : n.name(); }
 bool takes_weight(Node n) {
   return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
 }
 bool is_narrow(DType d) { return d == DType::F16 || d == DType::BF16; }
-
-// From an operand down to the leaf that it is made of by moving elements alone; ends in another node where it is
-// computed.
-Nodes path_to_leaf(Node operand) {
-  Nodes path{operand};
-  while (path.back().is(ops::transpose) || path.back().is(ops::reshape) || path.back().is(ops::cast) ||
-         path.back().is(ops::expand))
-    path.push_back(path.back().input(0));
-  return path;
-}
 
 // The axes of the weight operand that share a scale.
 Axes axes_under_one_scale(Node consumer) {
@@ -108,7 +96,7 @@ class Injector {
     for (int id = 0; id < graph.size(); ++id)
       if (is_leaf(graph.node(id))) leaves.push_back(leaf_name(graph.node(id)));
     for (auto& name : config.keep_full_precision)
-      if (std::ranges::find(leaves, name) == leaves.end())
+      if (!contains(leaves, name))
         throw UserError(fmt::format("[{}] keep_full_precision: the graph has no leaf \"{}\"", kPass, name));
   }
 
@@ -116,7 +104,7 @@ class Injector {
     if (!takes_weight(source)) return {};
     Nodes path = path_to_leaf(source.input(1));
     if (std::string reason = why_not(path); !reason.empty()) {
-      report.skipped.push_back({label(source), reason});
+      report.skipped.push_back({report_label(source), reason});
       return {};
     }
     Graph graph = copy.graph();
@@ -125,7 +113,7 @@ class Injector {
     if (config_.quantize_weights) {
       inputs[1] = ternary_operand(path_to_leaf(inputs[1]), copy, config_);
       std::string name = leaf_name(path.back());
-      if (std::ranges::find(report.ternary_weights, name) == report.ternary_weights.end())
+      if (!contains(report.ternary_weights, name))
         report.ternary_weights.push_back(name);
     }
     if (config_.quantize_activations && source.is(ops::matmul) && is_float(inputs[0].dtype())) {
@@ -142,9 +130,9 @@ class Injector {
  private:
   std::string why_not(const Nodes& path) const {
     Node leaf = path.back();
-    if (!is_leaf(leaf)) return fmt::format("its weight operand is computed by {}, it is no leaf", label(leaf));
+    if (!is_leaf(leaf)) return fmt::format("its weight operand is computed by {}, it is no leaf", report_label(leaf));
     std::string name = leaf_name(leaf);
-    if (std::ranges::find(config_.keep_full_precision, name) != config_.keep_full_precision.end())
+    if (contains(config_.keep_full_precision, name))
       return fmt::format("{} is kept in full precision", name);
     if (leaf.is(input_op) && !config_.weights_from_inputs)
       return fmt::format("{} is an input, and inputs are no weights here", name);

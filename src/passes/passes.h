@@ -32,6 +32,8 @@ Rewritten collapse_straight_through(const Graph& graph);
 Rewritten drop_stop_gradients(const Graph& graph);
 /// A matmul of fake-quantised operands computes on their integer codes: see use_integer_matmul.cpp.
 Rewritten use_integer_matmul(const Graph& graph);
+/// An f32 matmul of decoded number formats takes them as bf16, which holds them exactly: see use_bf16_matmul.cpp.
+Rewritten use_bf16_matmul(const Graph& graph);
 /// Why use_integer_matmul leaves a node alone, or that it does not.
 std::string explain_integer_matmul(Node node);
 

@@ -21,6 +21,7 @@ std::vector<Pass> cpu_passes(std::function<bool(Node)> claims) {
       {"use_integer_matmul", use_integer_matmul},  // before anything takes its patterns apart
       {"fold_constants", [](const Graph& graph) { return fold_constants(graph); }},
       {"legalize", claimed},
+      {"use_bf16_matmul", use_bf16_matmul},
       {"simplify", simplify},
       {"fold_constants", [](const Graph& graph) { return fold_constants(graph); }},
       {"eliminate_dead_code", [](const Graph& graph) { return eliminate_dead_code(graph); }},

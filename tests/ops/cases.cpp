@@ -288,10 +288,58 @@ std::vector<double> numbers(const CaseInput& input, std::uint64_t stream) {
   return out;
 }
 
+// Scaled tensors of the case's input.
+struct Scaled {
+  Node codes, scale, tensor_scale;
+};
+Scaled scaled(Node x, Format format, ScaleLayout layout) {
+  Node tensor_scale = layout == ScaleLayout::Nvfp4 ? scaled_quant_tensor_scale(x) : none;
+  Node scale = scaled_quant_scale(x, format, layout, MxRule::Ceil, tensor_scale);
+  return {scaled_quantize(x, scale, format, layout, tensor_scale), scale, tensor_scale};
+}
+Node scaled_value(Node x, Format format, ScaleLayout layout) {
+  auto [codes, scale, tensor_scale] = scaled(x, format, layout);
+  return scaled_dequantize(codes, scale, format, layout, tensor_scale);
+}
+Node scaled_product(Node a, Node b, Format format, ScaleLayout layout, Node bias = none, bool quantize_gradient = false) {
+  auto l = scaled(a, format, layout), r = scaled(b, format, layout);
+  ScaledMatmulAttrs attrs{.lhs_format = format, .rhs_format = format, .scale_layout = layout, .quantize_gradient = quantize_gradient};
+  if (layout == ScaleLayout::Nvfp4) attrs.gradient_format = Format::F4E2M1;
+  return scaled_matmul(l.codes, r.codes, l.scale, r.scale, attrs, l.tensor_scale, r.tensor_scale, bias);
+}
+
+Rows quantization() {
+  constexpr auto kE4M3 = Format::F8E4M3, kE2M1 = Format::F4E2M1;
+  constexpr auto kTensor = ScaleLayout::PerTensor, kMx = ScaleLayout::Mx, kNvfp4 = ScaleLayout::Nvfp4;
+  CaseInput a{{3, 40}}, b{{2, 40}};
+  return {
+      {"to_format", {{{2, 3}}}, CASE(to_format(n[0], kE4M3)), Over::Float, kRule},
+      {"to_format", {{{2, 3}, -900, 900}}, CASE(to_format(n[0], kE4M3, false)), Over::Float, kRule, 0, 16, "not saturating"},
+      {"to_format", {{{2, 3}}}, CASE(to_format(n[0], custom_format(3, 0), true, Rounding::AwayFromZero)), Over::Float, kRule, 0, 16, "custom"},
+      {"from_format", {{{2, 30}, 0, 256, Fill::Code}}, CASE(from_format(n[0], kE4M3)), Over::Fixed, kNone},
+      {"from_format", {{{2, 3}}}, CASE(from_format(to_format(n[0], kE2M1), kE2M1, DType::BF16)), Over::Float, kRule, 0, 16, "values"},
+      {"scaled_quant_tensor_scale", {a}, CASE(scaled_quant_tensor_scale(n[0])), Over::Float, kNone, 1},
+      {"scaled_quant_scale", {a}, CASE(scaled_quant_scale(n[0], kE4M3, kTensor)), Over::Float, kNone, 1},
+      {"scaled_quant_scale", {a}, CASE(scaled_quant_scale(n[0], kE4M3, kMx)), Over::Float, kNone, 0, 16, "mx"},
+      {"scaled_quant_scale", {a}, CASE(scaled_quant_scale(n[0], kE2M1, kMx, MxRule::Floor)), Over::Float, kNone, 0, 16, "mx floor"},
+      {"scaled_quant_scale", {{{2, 20}, 0, 100, Fill::Code}}, CASE(scaled(from_format(n[0], kE4M3), kE2M1, kNvfp4).scale), Over::Fixed, kNone, 0, 16, "nvfp4"},
+      {"scaled_quantize", {{{2, 40}, 0, 100, Fill::Code}}, CASE(scaled(from_format(n[0], kE4M3), kE4M3, kTensor).codes), Over::Fixed, kNone},
+      {"scaled_quantize", {a}, CASE(scaled(n[0], kE4M3, kMx).codes), Over::Float, kRule, 0, 16, "mx"},
+      {"scaled_quantize", {{{2, 20}, 0, 100, Fill::Code}}, CASE(scaled(from_format(n[0], kE4M3), kE2M1, kNvfp4).codes), Over::Fixed, kNone, 0, 16, "nvfp4"},
+      {"scaled_dequantize", {{{2, 40}, 0, 100, Fill::Code}}, CASE(scaled_value(from_format(n[0], kE4M3), kE4M3, kTensor)), Over::Fixed, kNone},
+      {"scaled_dequantize", {a}, CASE(scaled_value(n[0], Format::F6E3M2, kMx)), Over::Float, kRule, 1, 16, "mx"},
+      {"scaled_dequantize", {{{2, 20}, 0, 100, Fill::Code}}, CASE(scaled_value(from_format(n[0], kE4M3), kE2M1, kNvfp4)), Over::Fixed, kNone, 0, 16, "nvfp4"},
+      {"scaled_matmul", {a, b}, CASE(scaled_product(n[0], n[1], kE4M3, kMx)), Over::Float, kRule, 8},
+      {"scaled_matmul", {{{3, 40}, 0, 100, Fill::Code}, {{2, 40}, 0, 200, Fill::Code}}, CASE(scaled_product(from_format(n[0], kE4M3), from_format(n[1], kE4M3), kE4M3, kTensor)), Over::Fixed, kNone, 0, 16, "per tensor"},
+      {"scaled_matmul", {{{2, 3, 40}, 0, 100, Fill::Code}, {{2, 2, 40}, 0, 200, Fill::Code}}, CASE(scaled_product(from_format(n[0], kE4M3), from_format(n[1], kE4M3), kE2M1, kNvfp4)), Over::Fixed, kNone, 0, 16, "nvfp4, batched"},
+      {"scaled_matmul", {a, b, {{2}}}, CASE(scaled_product(n[0], n[1], kE4M3, kMx, n[2], true)), Over::Float, kRule, 8, 16, "bias, quantised gradient"},
+  };
+}
+
 Array fill(const CaseInput& input, DType dtype, std::uint64_t stream) {
   std::vector<double> values = numbers(input, stream);
-  bool whole = input.fill == Fill::Index || input.fill == Fill::Seed;
-  if (whole) dtype = DType::I64;
+  bool whole = input.fill == Fill::Index || input.fill == Fill::Seed || input.fill == Fill::Code;
+  if (whole) dtype = input.fill == Fill::Code ? DType::U8 : DType::I64;
   if (input.fill == Fill::Bool) dtype = DType::Bool;
   double low = is_unsigned_int(dtype) && input.fill != Fill::Distinct ? std::max(input.low, 0.0) : input.low;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -310,7 +358,7 @@ Array fill(const CaseInput& input, DType dtype, std::uint64_t stream) {
 const std::vector<OpCase>& op_cases() {
   static const Rows rows = [] {
     Rows out;
-    for (auto& family : {elementwise(), composed(), reductions(), movement(), index(), random(), pools(), contractions(), networks()})
+    for (auto& family : {elementwise(), composed(), reductions(), movement(), index(), random(), pools(), contractions(), networks(), quantization()})
       out.insert(out.end(), family.begin(), family.end());
     return out;
   }();

@@ -15,6 +15,7 @@ enum class Fill {
   Index,     // i64 in [low, high)
   Bool,
   Seed,  // an i64 scalar
+  Code,  // u8 in [low, high)
 };
 struct CaseInput {
   Extents shape;

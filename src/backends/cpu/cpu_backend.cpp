@@ -53,7 +53,7 @@ struct PlanEntry {
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(const Graph& graph, const CompileOptions& options) : options_(options) {
-    graph_ = run_passes(graph, cpu_passes([](Node) { return false; }), {.name = options.name}).graph;
+    graph_ = run_passes(graph, cpu_passes(is_claimed), {.name = options.name}).graph;
     for (auto& u : options.updates) changing_.insert(u.param);
     time_steps_ = debug_level() >= 2;
   }

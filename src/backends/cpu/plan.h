@@ -44,6 +44,8 @@ struct Plan {
   std::size_t peak_bytes = 0;      // the most that lives at one step: what no arena can be smaller than
 };
 
+/// The composites that have a kernel of their own.
+bool is_claimed(Node n);
 /// Nothing that reads a param which the options update is kept.
 Plan make_plan(const Graph& graph, const Bindings& symbols, const CompileOptions& options);
 

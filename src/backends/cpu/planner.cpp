@@ -89,7 +89,7 @@ void Planner::plan_node(Node n) {
   bool empty = count(state.shape) == 0 || std::ranges::any_of(n.inputs(), [&](Node in) { return count(at(in).shape) == 0; });
   if (!empty) {
     if (n.op().kind == Kind::Movement || n.is(ops::stop_gradient)) return plan_movement(n);
-    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_dot_general(n) || plan_conv(n) || plan_gather(n) || plan_scatter(n)) return;
+    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_dot_general(n) || plan_conv(n) || plan_gather(n) || plan_scatter(n) || plan_quant(n)) return;
   }
   plan_interpreted(n);
 }

@@ -110,6 +110,13 @@ class Planner {
   bool plan_conv(Node n);
   bool plan_scatter(Node n);
 
+  // plan_quant.cpp
+  View float_operand(Node x);
+  bool plan_scale(Node n);
+  bool plan_quantize(Node n);
+  bool plan_dequantize(Node n);
+  bool plan_quant(Node n);
+
   const Graph& graph_;
   const Bindings& symbols_;
   const CompileOptions& options_;
