@@ -10,8 +10,6 @@
 namespace rlx {
 namespace {
 
-constexpr float kLeastScale = 0x1p-126f, kGreatestScale = 0x1.fffffep127f;
-
 void check(const Array& x, Format format, ScaleLayout layout) {
   auto fail = [](const std::string& why) { throw UserError("[scaled_quantize] " + why); };
   if (x.dtype() != DType::F32 && x.dtype() != DType::F16 && x.dtype() != DType::BF16)
@@ -31,11 +29,43 @@ float max_abs(std::span<const float> x) {
   }
   return most;
 }
-float finite_scale(float scale) {
-  if (scale == 0) return 1;
-  return std::isnan(scale) ? scale : std::clamp(scale, kLeastScale, kGreatestScale);
+Array scalar(float v) { return Array(std::vector<float>{v}, {1}); }
+
+// The least magnitude that rounds past the format's largest value.
+struct Overflow {
+  explicit Overflow(Format format) {
+    const FormatInfo& f = info(format);
+    limit_ = f.max + (f.max - decode(format, std::uint8_t(f.max_code - 1))) / 2;
+    with_tie_ = f.max_code % 2 != 0;
+  }
+  bool operator()(float q) const { return std::fabs(q) > limit_ || (with_tie_ && std::fabs(q) == limit_); }
+
+ private:
+  double limit_;
+  bool with_tie_;
+};
+
+// Codes of one block, and what they lose.
+void quantize_block(ScaledTensor& out, std::span<const float> x, float scale, std::uint8_t* codes) {
+  Overflow overflows(out.format);
+  bool any = false, kept = false;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    float q = x[i] / scale;
+    codes[i] = encode(out.format, q);
+    out.clipped += overflows(q);
+    any = any || x[i] != 0;
+    kept = kept || decode(out.format, codes[i]) != 0;
+  }
+  out.flushed += any && !kept;
 }
 
+}  // namespace
+
+float tensor_scale(float amax, float divisor) {
+  float scale = amax / divisor;
+  if (scale == 0) return 1;
+  return std::isnan(scale) ? scale : std::clamp(scale, 0x1p-126f, 0x1.fffffep127f);
+}
 std::uint8_t mx_scale(float amax, Format format, MxRule rule) {
   if (rule == MxRule::Ceil) return encode(Format::E8M0, double(amax) / info(format).max, false, Rounding::AwayFromZero);
   std::uint8_t code = encode(Format::E8M0, amax, false, Rounding::TowardsZero);
@@ -46,24 +76,6 @@ std::uint8_t nvfp4_scale(float amax, float tensor_scale) {
   return encode(Format::F8E4M3, std::isnan(ratio) ? 448 : std::clamp(ratio, 0x1p-9f, 448.f));
 }
 
-Array scalar(float v) { return Array(std::vector<float>{v}, {1}); }
-
-// Codes of one block, and what they lose.
-void quantize_block(ScaledTensor& out, std::span<const float> x, float scale, std::uint8_t* codes) {
-  float most = float(info(out.format).max);
-  bool any = false, kept = false;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    float q = x[i] / scale;
-    codes[i] = encode(out.format, q);
-    out.clipped += std::fabs(q) > most && encode(out.format, q, false) != codes[i];
-    any = any || x[i] != 0;
-    kept = kept || decode(out.format, codes[i]) != 0;
-  }
-  out.flushed += any && !kept;
-}
-
-}  // namespace
-
 int block_size(ScaleLayout layout) { return layout == ScaleLayout::PerTensor ? 0 : layout == ScaleLayout::Mx ? 32 : 16; }
 
 ScaledTensor scaled_quantize(const Array& source, Format format, ScaleLayout layout, MxRule rule) {
@@ -73,7 +85,7 @@ ScaledTensor scaled_quantize(const Array& source, Format format, ScaleLayout lay
   ScaledTensor out{format, layout, Array(DType::U8, source.shape()), {}, {}};
   auto codes = out.codes.values<std::uint8_t>();
   if (layout == ScaleLayout::PerTensor) {
-    float scale = finite_scale(max_abs(x) / float(info(format).max));
+    float scale = tensor_scale(max_abs(x), float(info(format).max));
     out.scale = scalar(scale);
     quantize_block(out, x, scale, codes.data());
     return out;
@@ -82,15 +94,15 @@ ScaledTensor scaled_quantize(const Array& source, Format format, ScaleLayout lay
   Extents scale_shape = source.shape();
   scale_shape.back() = blocks;
   out.scale = Array(DType::U8, scale_shape);
-  float tensor_scale = 1;
-  if (layout == ScaleLayout::Nvfp4) out.tensor_scale = scalar(tensor_scale = finite_scale(max_abs(x) / 2688));
+  float factor = 1;
+  if (layout == ScaleLayout::Nvfp4) out.tensor_scale = scalar(factor = tensor_scale(max_abs(x), kNvfp4Divisor));
   auto scales = out.scale.values<std::uint8_t>();
   for (std::size_t i = 0; i < scales.size(); ++i) {
     std::int64_t row = std::int64_t(i) / blocks, first = std::int64_t(i) % blocks * block;
     auto part = x.subspan(std::size_t(row * columns + first), std::size_t(std::min(block, columns - first)));
     bool mx = layout == ScaleLayout::Mx;
-    scales[i] = mx ? mx_scale(max_abs(part), format, rule) : nvfp4_scale(max_abs(part), tensor_scale);
-    float scale = decode_table(mx ? Format::E8M0 : Format::F8E4M3)[scales[i]] * tensor_scale;
+    scales[i] = mx ? mx_scale(max_abs(part), format, rule) : nvfp4_scale(max_abs(part), factor);
+    float scale = decode_table(mx ? Format::E8M0 : Format::F8E4M3)[scales[i]] * factor;
     quantize_block(out, part, scale, codes.data() + row * columns + first);
   }
   return out;

@@ -1,17 +1,16 @@
 // Number formats: scales, codes and values of whole tensors, rows or blocks.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "backends/cpu/planner.h"
 #include "backends/cpu/quant_kernels.h"
 #include "base/parallel.h"
+#include "quant/scaled.h"
 
 namespace rlx::cpu {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;  // elements
-constexpr float kLeastScale = 0x1p-126f, kGreatestScale = 0x1.fffffep127f;
 
 template <class T>
 T* data(std::byte* const* buffers, const View& v) {
@@ -42,11 +41,6 @@ void for_rows(const Rows& r, F&& f) {
   });
 }
 
-float finite_scale(float scale) {
-  if (scale == 0) return 1;
-  return std::isnan(scale) ? scale : std::clamp(scale, kLeastScale, kGreatestScale);
-}
-
 // Of all elements; chunks are compared in any order.
 float max_abs(const float* x, std::int64_t n) {
   std::int64_t chunks = (n + kGrain - 1) / kGrain;
@@ -56,24 +50,6 @@ float max_abs(const float* x, std::int64_t n) {
     for (std::int64_t c = begin; c < end; ++c) most[std::size_t(c)] = k.max_abs(std::min(kGrain, n - c * kGrain), x + c * kGrain);
   });
   return k.max_abs(chunks, most.data());
-}
-
-using ScaleOfBlock = std::function<std::uint8_t(float amax, float tensor_scale)>;
-
-// The e8m0 code, as the op's body defines it.
-ScaleOfBlock mx_scale(Format format, MxRule rule) {
-  double max = info(format).max;
-  int max_exponent = info(format).max_exponent();
-  if (rule == MxRule::Ceil)
-    return [=](float amax, float) { return encode(Format::E8M0, double(amax) / max, false, Rounding::AwayFromZero); };
-  return [=](float amax, float) {
-    std::uint8_t code = encode(Format::E8M0, amax, false, Rounding::TowardsZero);
-    return code == 255 ? code : std::uint8_t(std::max(code - max_exponent, 0));
-  };
-}
-std::uint8_t nvfp4_scale(float amax, float tensor_scale) {
-  float ratio = (amax / 6) / tensor_scale;
-  return encode(Format::F8E4M3, std::isnan(ratio) ? 448 : std::clamp(ratio, 0x1p-9f, 448.f));
 }
 
 bool is_row_float(DType d) { return d == DType::F32 || d == DType::F16 || d == DType::BF16; }
@@ -104,23 +80,23 @@ bool Planner::plan_scale(Node n) {
   Step step{.name = label_of(n), .reads = {x.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false, .run = nullptr};
   auto attrs = two_level ? ScaledQuantScaleAttrs{} : n.attrs<ScaledQuantScaleAttrs>();
   if (attrs.layout == ScaleLayout::PerTensor) {
-    float divisor = two_level ? 2688 : float(info(attrs.format).max);
+    float divisor = two_level ? kNvfp4Divisor : float(info(attrs.format).max);
     step.run = [=, size = count(shape)](std::byte* const* b) {
-      *data<float>(b, out) = finite_scale(max_abs(data<float>(b, x), size) / divisor);
+      *data<float>(b, out) = tensor_scale(max_abs(data<float>(b, x), size), divisor);
     };
   } else {
-    Node tensor_scale = optional_input(n, 1);
-    View second = tensor_scale ? contiguous_memory(tensor_scale) : View{};
-    if (tensor_scale) step.reads.push_back(second.buffer);
-    ScaleOfBlock scale = attrs.layout == ScaleLayout::Mx ? mx_scale(attrs.format, attrs.rule) : ScaleOfBlock(nvfp4_scale);
-    step.run = [=, has_second = bool(tensor_scale), r = rows_of(shape, attrs.layout)](std::byte* const* b) {
+    Node tensor_scale_node = optional_input(n, 1);
+    View second = tensor_scale_node ? contiguous_memory(tensor_scale_node) : View{};
+    if (tensor_scale_node) step.reads.push_back(second.buffer);
+    step.run = [=, is_mx = attrs.layout == ScaleLayout::Mx, has_second = bool(tensor_scale_node), r = rows_of(shape, attrs.layout)](std::byte* const* b) {
       float of_tensor = has_second ? *data<float>(b, second) : 1;
       for_rows(r, [&](std::int64_t row) {
         thread_local std::vector<float> most;
         most.resize(std::size_t(r.blocks));
         quant_kernels().block_max_abs(r.columns, r.block, data<float>(b, x) + row * r.columns, most.data());
         for (std::int64_t i = 0; i < r.blocks; ++i)
-          data<std::uint8_t>(b, out)[row * r.blocks + i] = scale(most[std::size_t(i)], of_tensor);
+          data<std::uint8_t>(b, out)[row * r.blocks + i] =
+              is_mx ? mx_scale(most[std::size_t(i)], attrs.format, attrs.rule) : nvfp4_scale(most[std::size_t(i)], of_tensor);
       });
     };
   }
