@@ -282,6 +282,11 @@ struct AttentionAttrs {
   RLX_FIELDS(f("mask", self.mask), f("window", self.window), f("scale", self.scale), f("softcap", self.softcap),
              f("has_lengths", self.has_lengths))
 };
+/// A weight made of entries: num_entries vectors of entry_dim numbers.
+struct CodebookAttrs {
+  std::int64_t entry_dim = 2, num_entries = 256;
+  RLX_FIELDS(f("entry_dim", self.entry_dim), f("num_entries", self.num_entries))
+};
 
 /// The shape that is left when `axes` are reduced.
 Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims);

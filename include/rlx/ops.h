@@ -289,6 +289,8 @@ Node scaled_quantize(Node x, Node scale, Format format, ScaleLayout layout, Node
 Node scaled_dequantize(Node codes, Node scale, Format format, ScaleLayout layout, Node tensor_scale = none, DType dtype = DType::F32);
 /// lhs [..., m, k] · rhs [..., n, k]ᵀ of the values that codes and scales stand for, plus a bias [n], as f32. Its gradient is that of the product of these values; with `quantize_gradient` its cotangent is quantised for both products.
 Node scaled_matmul(Node lhs, Node rhs, Node lhs_scale, Node rhs_scale, ScaledMatmulAttrs attrs = {}, Node lhs_tensor_scale = none, Node rhs_tensor_scale = none, Node bias = none);
+/// x [..., k] times the transposed weight [n, k] whose row j is codebook[indices[j, 0]], codebook[indices[j, 1]], … side by side: [..., n] of x's dtype. `indices` is u8 [n, k / entry_dim], `codebook` [num_entries, entry_dim], num_entries at most 256; an index from num_entries on is an error. The indices have no gradient.
+Node synth_matmul(Node x, Node indices, Node codebook, CodebookAttrs attrs);
 /// A tensor of one value.
 Node full(Graph graph, double value, Type type);
 /// A tensor of one value, of x's dtype and shape.
@@ -311,6 +313,8 @@ Nodes top_k(Node x, Dim k, int axis = -1, bool largest = true);
 Node gather_nd(Node x, Node indices, int batch_dims = 0);
 /// x with the slices at the coordinates in the last axis of `indices` set or added to.
 Node scatter_nd(Node x, Node indices, Node updates, ScatterMode mode);
+/// The weight [n, k] of synth_matmul: the entries at u8 `indices` [n, k / d] of a codebook [entries, d] side by side.
+Node reconstruct(Node indices, Node codebook);
 
 namespace ops {  // the rows: n.is(ops::matmul)
 extern const OpDef neg;
@@ -454,6 +458,7 @@ extern const OpDef scaled_quant_scale;
 extern const OpDef scaled_quantize;
 extern const OpDef scaled_dequantize;
 extern const OpDef scaled_matmul;
+extern const OpDef synth_matmul;
 }  // namespace ops
 
 inline Node operator-(Node x) { return neg(x); }

@@ -1,5 +1,7 @@
 // Graph → graph: gradients and the passes.
 #pragma once
+#include <map>
+
 #include "rlx/graph.h"
 #include "rlx/op_attrs.h"
 
@@ -108,5 +110,58 @@ struct ScaledMatmulResult {
 /// computes them when they are set and not at each run. Run it before gradients are taken. Operands that are fake-quantised
 /// already are left alone. Throws UserError where formats and layout do not fit or `keep_full_precision` names nothing.
 ScaledMatmulResult insert_scaled_matmul(const Graph& graph, const ScaledMatmulConfig& config = {});
+
+// ---------------------------------------------------------------------------------------------- codebooks
+
+struct CodebookConfig {
+  std::int64_t entry_dim = 2;      // numbers an entry, along k; divides the inputs of a layer
+  std::int64_t num_entries = 256;  // at most 256: an index is one byte
+  std::vector<std::string> weights = {"*"};  // params to replace, by names in which * is any text and ? any character
+  std::vector<std::string> keep;             // params that stay, likewise: the embedding and the head
+};
+struct CodebookReport {
+  struct Replaced {
+    std::string weight;  // the param that is gone; `<weight>.indices` and `<weight>.codebook` stand for it
+    std::int64_t n = 0, k = 0, entry_dim = 0, num_entries = 0;
+    int out_axis = 0;    // the axis of its outputs: 0 of [n, k], 1 of [k, n]
+    std::int64_t bytes_before = 0, bytes_after = 0;
+  };
+  struct Skipped {
+    std::string node, reason;
+  };
+  std::vector<Replaced> replaced;  // in the order of the nodes that use them
+  std::vector<Skipped> skipped;
+};
+struct CodebookResult {
+  Graph graph;  // the source itself where nothing was rewritten
+  CodebookReport report;
+};
+/// Makes codebook layers of matmuls: each whose right operand is a 2-D Param, also through transposes and casts, becomes
+/// synth_matmul with the params `<weight>.indices` (u8 [n, k / entry_dim]) and `<weight>.codebook` (f32 [num_entries,
+/// entry_dim]). A weight of several matmuls becomes one pair; one that anything else reads too stays. Everything that
+/// was asked for and not done is in the report with its reason. Throws UserError where a size is out of range or a name
+/// fits no param.
+CodebookResult insert_codebooks(const Graph& graph, const CodebookConfig& config = {});
+
+struct KMeansConfig {
+  std::int64_t entry_dim = 2, num_entries = 256;
+  std::uint64_t seed = 1;
+  int iterations = 20;  // at most; it ends when no vector changes its entry
+};
+struct CodebookWeight {
+  Array indices;   // u8 [n, k / entry_dim]
+  Array codebook;  // f32 [num_entries, entry_dim]
+  double mean_squared_error = 0;  // of an element of the weight
+};
+/// The codebook nearest to a weight [n, k] of floats: k-means over its vectors of entry_dim numbers along k, from a
+/// k-means++ start (Arthur, Vassilvitskii, 2007). An entry that no vector takes is moved to the vector farthest from its
+/// own. The same for every number of threads. Throws UserError on a value that is not finite or a size out of range.
+CodebookWeight codebook_from_weight(const Array& weight, const KMeansConfig& config = {});
+/// The weight [n, k] that u8 indices and a codebook stand for. Throws UserError that names an index out of range.
+Array reconstruct(const Array& indices, const Array& codebook);
+/// The params that insert_codebooks added, by name, from the weights that it replaced. Throws UserError where one is
+/// missing or has another shape.
+std::map<std::string, Array, std::less<>> codebook_params(const std::map<std::string, Array, std::less<>>& weights,
+                                                          const CodebookReport& report, std::uint64_t seed = 1);
 
 }  // namespace rlx

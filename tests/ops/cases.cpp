@@ -246,7 +246,7 @@ Rows contractions() {
 AttentionAttrs heads(AttentionMask mask, std::int64_t window = 0, double softcap = 0) { return {.mask = mask, .window = window, .softcap = softcap}; }
 
 Rows networks() {
-  CaseInput x{{2, 3, 4}}, channel{{3}, 0.5, 2}, q{{1, 4, 3, 4}}, k{{1, 2, 5, 4}};
+  CaseInput x{{2, 3, 4}}, channel{{3}, 0.5, 2}, q{{1, 4, 3, 4}}, k{{1, 2, 5, 4}}, entry{{5, 3}, 0, 4, Fill::Index};
   return {
       {"softmax", {x}, CASE(softmax(n[0])), Over::Float, kChecked, 1},
       {"softmax", {x}, CASE(softmax(n[0], 1)), Over::Float, kChecked, 1, 16, "axis"},
@@ -271,6 +271,8 @@ Rows networks() {
       {"attention", {q, k, k}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::SlidingWindow, 2))), Over::Float, kChecked, 4, 16, "window"},
       {"attention", {q, k, k, {{3, 5}, 0, 1, Fill::Bool}, {{1}, 3, 5, Fill::Index}}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::Custom), n[3], n[4])), Over::Float, kChecked, 4, 16, "mask, lengths"},
       {"attention", {q, k, k, {{3, 5}}}, CASE(attention(n[0], n[1], n[2], heads(AttentionMask::Bias), n[3])), Over::Float, kChecked, 4, 16, "bias"},
+      {"synth_matmul", {{{2, 3, 6}}, entry, {{4, 2}}}, CASE(synth_matmul(n[0], cast(n[1], DType::U8), n[2], {2, 4})), Over::Float, kChecked, 2},
+      {"synth_matmul", {{{6}}, entry, {{4, 2}}}, CASE(synth_matmul(n[0], cast(n[1], DType::U8), n[2], {2, 4})), Over::Float, kChecked, 2, 16, "vector"},
   };
 }
 

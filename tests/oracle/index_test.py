@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import rlx_op
 from rlx_op import DTYPES, INTS, NUMBERS, SIGNED, RlxError, check, covers, evaluate, random_values, rng_of, wide
 
 VALUES = [*NUMBERS, "bool"]
@@ -58,7 +59,8 @@ def test_scatter(dtype):
                     else:
                         exact[i[at]] += parts[at]
                 got = evaluate("scatter", x, i, updates, axis=axis, mode=mode)
-                check(got, np.moveaxis(exact, 0, axis), dtype, 0 if mode == "set" else 100 if dtype == "f64" else 0.5, signed_zero=False)
+                as_wide = dtype == "f64" or (dtype == "f32" and rlx_op.DEVICE != "interpreter")  # sums without more digits
+                check(got, np.moveaxis(exact, 0, axis), dtype, 0 if mode == "set" else 100 if as_wide else 0.5, signed_zero=False)
         shape = (3, 2)
         i = places(rng, "i32", n, shape)
         updates = random_values(rng, dtype, shape, special=False)

@@ -1,18 +1,14 @@
-// Ops that are one call of a kernel: matrix products, gathers, scatters, convolutions.
+// Ops that are one call of a kernel: matrix products.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "backends/cpu/gemm.h"
 #include "backends/cpu/planner.h"
-#include "base/parallel.h"
 
 namespace rlx::cpu {
 namespace {
-
-template <class T> std::byte* address(std::byte* const* buffers, const View& v) { return buffers[v.buffer] + v.offset * std::int64_t(sizeof(T)); }
 
 // A matrix operand of gemm: one of its last two strides is 1.
 bool is_matrix(const View& v) {
@@ -204,63 +200,6 @@ bool Planner::plan_dot_general(Node n) {
   View va = grouped(a, {attrs.lhs_batch, free_axes(a, attrs.lhs_batch, attrs.lhs_contract), attrs.lhs_contract});
   View vb = grouped(b, {attrs.rhs_batch, attrs.rhs_contract, free_axes(b, attrs.rhs_batch, attrs.rhs_contract)});
   add_product(n, dtype, va, vb, {va.shape[0]});
-  return true;
-}
-
-// Rows of a table by index: the embedding.
-bool Planner::plan_gather(Node n) {
-  if (!n.is(ops::gather) || size_of(n.dtype()) != 4) return false;
-  Node x = n.input(0), indices = n.input(1);
-  if (normalize_axis(n.attrs<AxisAttrs>().axis, x.rank()) != 0 || indices.dtype() != DType::I32) return false;
-  View table = contiguous_memory(x), index = contiguous_memory(indices), out = storage(n);
-  if (!out.is_contiguous()) return false;
-  std::int64_t rows = table.shape[0], width = count(table.shape) / rows, total = count(index.shape);
-  add_step({.name = "gather " + label_of(n), .reads = {table.buffer, index.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false,
-            .run = [=, label = n.text()](std::byte* const* b) {
-              auto at = reinterpret_cast<const std::int32_t*>(address<std::int32_t>(b, index));
-              parallel_for(total, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
-                for (std::int64_t i = begin; i < end; ++i) {
-                  std::int64_t row = at[i] < 0 ? at[i] + rows : at[i];
-                  if (row < 0 || row >= rows)
-                    throw UserError(fmt::format("[gather] index {} is outside [-{}, {}) (at {})", at[i], rows, rows, label));
-                  std::memcpy(address<float>(b, out) + i * width * 4, address<float>(b, table) + row * width * 4, std::size_t(width) * 4);
-                }
-              });
-            }});
-  at(n).ready = int(steps_.size());
-  return true;
-}
-
-// Rows added to a table by index: the gradient of an embedding. Columns are split among threads, so that each sum has
-// the order of the indices.
-bool Planner::plan_scatter(Node n) {
-  if (!n.is(ops::scatter) || n.dtype() != DType::F32) return false;
-  auto& attrs = n.attrs<ScatterAttrs>();
-  Node x = n.input(0), indices = n.input(1), updates = n.input(2);
-  if (normalize_axis(attrs.axis, x.rank()) != 0 || indices.dtype() != DType::I32) return false;
-  View table = contiguous_memory(x), index = contiguous_memory(indices), add = contiguous_memory(updates), out = storage(n);
-  if (!out.is_contiguous()) return false;
-  std::int64_t rows = table.shape[0], width = count(table.shape) / rows, total = count(index.shape);
-  bool sum = attrs.mode == ScatterMode::Add;
-  add_step({.name = "scatter " + label_of(n), .reads = {table.buffer, index.buffer, add.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false,
-            .run = [=, label = n.text()](std::byte* const* b) {
-              auto at = reinterpret_cast<const std::int32_t*>(address<std::int32_t>(b, index));
-              for (std::int64_t i = 0; i < total; ++i)
-                if (at[i] < -rows || at[i] >= rows) throw UserError(fmt::format("[scatter] index {} is outside [-{}, {}) (at {})", at[i], rows, rows, label));
-              auto from = reinterpret_cast<const float*>(address<float>(b, add));
-              auto to = reinterpret_cast<float*>(address<float>(b, out));
-              auto base = reinterpret_cast<const float*>(address<float>(b, table));
-              parallel_for(width, 64, [&](std::int64_t begin, std::int64_t end) {
-                for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * width + begin, base + r * width + begin, std::size_t(end - begin) * 4);
-                for (std::int64_t i = 0; i < total; ++i) {
-                  float* row = to + (at[i] < 0 ? at[i] + rows : at[i]) * width;
-                  if (sum)
-                    for (std::int64_t c = begin; c < end; ++c) row[c] += from[i * width + c];
-                  else std::memcpy(row + begin, from + i * width + begin, std::size_t(end - begin) * 4);
-                }
-              });
-            }});
-  at(n).ready = int(steps_.size());
   return true;
 }
 

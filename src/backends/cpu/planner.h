@@ -106,8 +106,10 @@ class Planner {
   void add_product(Node n, DType dtype, View a, View b, const Extents& batch);
   bool plan_matmul(Node n);
   bool plan_dot_general(Node n);
-  bool plan_gather(Node n);
   bool plan_conv(Node n);
+
+  // plan_index.cpp
+  bool plan_gather(Node n);
   bool plan_scatter(Node n);
 
   // plan_quant.cpp
