@@ -117,7 +117,7 @@ struct CodebookConfig {
   std::int64_t entry_dim = 2;      // numbers an entry, along k; divides the inputs of a layer
   std::int64_t num_entries = 256;  // at most 256: an index is one byte
   std::vector<std::string> weights = {"*"};  // params to replace, by names in which * is any text and ? any character
-  std::vector<std::string> keep;             // params that stay, likewise: the embedding and the head
+  std::vector<std::string> keep = {};        // params that stay, likewise: the embedding and the head
 };
 struct CodebookReport {
   struct Replaced {
