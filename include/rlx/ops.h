@@ -275,6 +275,8 @@ Node cross_entropy(Node logits, Node labels, Reduction reduction = Reduction::Me
 Node rope(Node x, Node positions, double base = 10000, bool interleaved = false, int dims = 0, bool inverse = false);
 /// softmax(q·kᵀ·scale)·v of q [B, H, T, D], k [B, K, S, D], v [B, K, S, E], where H/K queries share a key head. `mask` is a bool mask or a bias that broadcasts to [B, H, T, S]; `lengths` [B] says how many keys there are, later ones are hidden. Causal: query i stands at key length - T + i. A query that sees no key gives 0, and gradient 0.
 Node attention(Node q, Node k, Node v, AttentionAttrs attrs = {}, Node mask = none, Node lengths = none);
+/// x [..., k] times the transposed weight [n, k] whose row j is codebook[indices[j, 0]], codebook[indices[j, 1]], … side by side: [..., n] of x's dtype. `indices` is u8 [n, k / entry_dim], `codebook` [num_entries, entry_dim], num_entries at most 256; an index from num_entries on is an error. The indices have no gradient.
+Node synth_matmul(Node x, Node indices, Node codebook, CodebookAttrs attrs);
 /// The code of each float in a number format. What is too large after rounding becomes the largest value, or infinity or NaN where it does not saturate and the format has them.
 Node to_format(Node x, Format format, bool saturate = true, Rounding rounding = Rounding::NearestEven);
 /// The value of each code of a number format.
@@ -289,8 +291,6 @@ Node scaled_quantize(Node x, Node scale, Format format, ScaleLayout layout, Node
 Node scaled_dequantize(Node codes, Node scale, Format format, ScaleLayout layout, Node tensor_scale = none, DType dtype = DType::F32);
 /// lhs [..., m, k] · rhs [..., n, k]ᵀ of the values that codes and scales stand for, plus a bias [n], as f32. Its gradient is that of the product of these values; with `quantize_gradient` its cotangent is quantised for both products.
 Node scaled_matmul(Node lhs, Node rhs, Node lhs_scale, Node rhs_scale, ScaledMatmulAttrs attrs = {}, Node lhs_tensor_scale = none, Node rhs_tensor_scale = none, Node bias = none);
-/// x [..., k] times the transposed weight [n, k] whose row j is codebook[indices[j, 0]], codebook[indices[j, 1]], … side by side: [..., n] of x's dtype. `indices` is u8 [n, k / entry_dim], `codebook` [num_entries, entry_dim], num_entries at most 256; an index from num_entries on is an error. The indices have no gradient.
-Node synth_matmul(Node x, Node indices, Node codebook, CodebookAttrs attrs);
 /// A tensor of one value.
 Node full(Graph graph, double value, Type type);
 /// A tensor of one value, of x's dtype and shape.
@@ -451,6 +451,7 @@ extern const OpDef batch_norm_inference_backward_beta;
 extern const OpDef cross_entropy;
 extern const OpDef rope;
 extern const OpDef attention;
+extern const OpDef synth_matmul;
 extern const OpDef to_format;
 extern const OpDef from_format;
 extern const OpDef scaled_quant_tensor_scale;
@@ -458,7 +459,6 @@ extern const OpDef scaled_quant_scale;
 extern const OpDef scaled_quantize;
 extern const OpDef scaled_dequantize;
 extern const OpDef scaled_matmul;
-extern const OpDef synth_matmul;
 }  // namespace ops
 
 inline Node operator-(Node x) { return neg(x); }

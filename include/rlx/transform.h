@@ -126,11 +126,8 @@ struct CodebookReport {
     int out_axis = 0;    // the axis of its outputs: 0 of [n, k], 1 of [k, n]
     std::int64_t bytes_before = 0, bytes_after = 0;
   };
-  struct Skipped {
-    std::string node, reason;
-  };
   std::vector<Replaced> replaced;  // in the order of the nodes that use them
-  std::vector<Skipped> skipped;
+  std::vector<Skipped> skipped;    // matmuls, dot_generals and convolutions
 };
 struct CodebookResult {
   Graph graph;  // the source itself where nothing was rewritten

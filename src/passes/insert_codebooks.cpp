@@ -141,7 +141,7 @@ class Chooser {
   std::vector<bool> needed_;
   std::vector<Nodes> users_;  // needed ones, by id
   std::vector<Layer> layers_;
-  std::vector<std::pair<int, CodebookReport::Skipped>> skipped_;
+  std::vector<std::pair<int, Skipped>> skipped_;
 };
 
 struct Pair {
