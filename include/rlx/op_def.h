@@ -22,6 +22,17 @@ enum class DTypes : std::uint8_t {
   Select,     // a bool, then whatever
 };
 
+/// In what precision an op may compute: what auto_mixed_precision goes by (docs/mixed_precision.md).
+enum class AmpClass : std::uint8_t {
+  ByKind,       // in a row: the usual one of its kind
+  Compute,      // products: in 16 bits, with f32 sums
+  Reduction,    // what needs f32's digits or range: sums, norms, losses, softmax, exponentials, powers
+  Elementwise,  // as its operands come
+  Movement,     // as its operand comes
+  Boundary,     // keeps the dtypes it was made with: leaves, casts, random numbers, quantisation
+};
+std::span<const std::string_view> enum_names(AmpClass);
+
 using Coords = std::vector<std::int64_t>;
 
 struct TypeArgs {
@@ -117,6 +128,7 @@ struct OpDef {
   bool backward = false;                          // composite: a part of a gradient, which lower_backward_ops expands
   bool codes = false;                             // gives codes that stand for floats: their cotangent is that of the values, an f32
   double ulp = 0;                                 // error bound of its evaluation in units of the last place
+  AmpClass amp = AmpClass::ByKind;                // see amp_class
   Column<Type(const TypeArgs&)> infer = {};       // elementwise and reduce have one per kind, composites their body
   Body body = {};                                 // composite: its meaning in other ops
   Formula formula = {};                           // elementwise; of a reduce, how two elements combine
@@ -128,6 +140,24 @@ struct OpDef {
   std::string_view formula_text = {}, grad_text = {};
   const void* user = nullptr;                     // what a user's functions need; lives as long as the process
 };
+
+/// The op's own class, or the usual one of its kind. A composite that doesn't say is a boundary.
+constexpr AmpClass amp_class(const OpDef& op) {
+  if (op.amp != AmpClass::ByKind) return op.amp;
+  switch (op.kind) {
+    case Kind::Contract: return AmpClass::Compute;
+    case Kind::Reduce: return AmpClass::Reduction;
+    case Kind::Elementwise: return AmpClass::Elementwise;
+    case Kind::Movement:
+    case Kind::Index:
+    case Kind::Pool: return AmpClass::Movement;
+    case Kind::Leaf:
+    case Kind::Random:
+    case Kind::Quant:
+    case Kind::Composite: break;
+  }
+  return AmpClass::Boundary;
+}
 
 /// The first column that a row's kind needs and the row lacks, or null. The compiler runs it on our rows,
 /// register_op on a user's.

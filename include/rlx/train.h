@@ -53,6 +53,50 @@ Node global_norm(const Nodes& gradients);
 /// Gradients times min(1, max_norm / (norm + 1e-6)).
 Nodes clip_by_global_norm(const Nodes& gradients, Node norm, double max_norm);
 
+// ---------------------------------------------------------------------------------------------- loss scaling
+
+/// How the loss scale moves: times `backoff` after a step whose gradients are not all finite, times `growth` after
+/// `growth_interval` good steps in a row, within [least, most]. Powers of 2 make the scaling exact.
+struct LossScaling {
+  double initial = 65536, growth = 2, backoff = 0.5, least = 1, most = 16777216;
+  std::int64_t growth_interval = 2000;
+};
+
+/// Dynamic loss scaling as nodes of a training step's graph, for gradients in f16 (Micikevicius and others, 2018):
+///
+///     LossScaler scaler(graph);
+///     Nodes gradients = scaler.unscale(grad(loss, params, scaler.seed(loss)));
+///     … clip; updates with StepNodes::step = scaler.step() …
+///     for each param and state: its update becomes scaler.guarded(param, next)
+///     for (StateNode s : scaler.states()) … carried on like an optimizer's state, without a guard
+///
+/// A step with a gradient that is not finite then changes nothing but `loss_scale.scale` and `loss_scale.good_steps`:
+/// params and moments keep their bits and `loss_scale.step` does not advance. Its three states are f32 [] params that
+/// may start at 0 like an optimizer's: a scale of 0 stands for `initial`.
+class LossScaler {
+ public:
+  /// Throws UserError where a number of the config makes no sense or the graph has a leaf of such a name.
+  explicit LossScaler(Graph graph, const LossScaling& = {});
+  /// f32 []: what this step's loss is multiplied by.
+  Node scale() const { return scale_; }
+  /// The scale as the cotangent of the loss. Throws UserError where that is f16, which cannot hold it.
+  Node seed(Node loss) const;
+  /// Gradients over the scale, f16 and bf16 as f32. Call it once, with all of them. Throws UserError on a second call.
+  Nodes unscale(const Nodes& gradients);
+  /// bool []: whether all gradients are finite. This and what follows are there after `unscale`.
+  Node finite() const;
+  /// f32 []: this step's number, counted from 1, of the steps that were taken.
+  Node step() const;
+  /// `next`, or the state as it was where the step is not taken.
+  Node guarded(Node state, Node next) const;
+  /// loss_scale.scale, loss_scale.good_steps, loss_scale.step, and their values after the step.
+  std::vector<StateNode> states() const;
+
+ private:
+  LossScaling config_;
+  Node state_, scale_, good_steps_, step_, finite_;
+};
+
 // ---------------------------------------------------------------------------------------------- the model
 
 /// A transformer of the `bitnet` architecture, as GGUF names its sizes.

@@ -7,6 +7,8 @@
 
 namespace rlx {
 
+enum class AmpClass : std::uint8_t;  // rlx/op_def.h
+
 // ---------------------------------------------------------------------------------------------- differentiation
 
 /// Adds the gradients of `y` to its graph: one node for each of `wrt`, with its type; zeros where y does not depend on
@@ -64,7 +66,7 @@ struct BitNetResult {
 /// -1, 1) with scale = max(mean |w|, epsilon), the mean in f64, rounded once to f32. The left operand of such a matmul
 /// becomes clamp(round(x · s), -128, 127) / s with s = 127 / max(max |x|, epsilon) over its last axis. Gradients pass
 /// straight through. f16 and bf16 operands are quantised in f32 and the result rounded to their dtype.
-/// Throws UserError where an epsilon is not above 0 or `keep_full_precision` names no leaf.
+/// Throws UserError where an epsilon is not above 0, `keep_full_precision` names no leaf, or the graph has gradients.
 BitNetResult inject_bitnet_qat(const Graph& graph, const BitNetConfig& config = {});
 
 /// Ternary weights by hand, as the pass's graph computes them.
@@ -160,5 +162,54 @@ Array reconstruct(const Array& indices, const Array& codebook);
 /// missing or has another shape.
 std::map<std::string, Array, std::less<>> codebook_params(const std::map<std::string, Array, std::less<>>& weights,
                                                           const CodebookReport& report, std::uint64_t seed = 1);
+
+// ---------------------------------------------------------------------------------------------- mixed precision
+
+/// What the float ops of each class compute in (docs/mixed_precision.md has the table). f64 stays f64 under all.
+enum class PrecisionPolicy : std::uint8_t {
+  AlwaysF32,              // everything in f32, f16 and bf16 too
+  AlwaysF16,              // everything in f16
+  AutoMixed,              // products in 16 bits, reductions in f32, the rest as its operands come
+  AutoMixedConservative,  // products in 16 bits, their results back in f32 at once, the rest in f32
+  Bf16,                   // everything in bf16 but reductions
+  Custom,                 // as `custom` says
+};
+std::span<const std::string_view> enum_names(PrecisionPolicy);
+
+struct MixedPrecisionConfig {
+  PrecisionPolicy policy = PrecisionPolicy::AutoMixed;
+  DType dtype = DType::BF16;  // of the products in the two auto_mixed policies: bf16 or f16
+  /// A dtype for each class, f32, f16 or bf16; Any: as the operands come.
+  struct Classes {
+    DType compute = DType::BF16, reduction = DType::F32, elementwise = DType::Any, movement = DType::Any;
+  };
+  Classes custom = Classes();
+  /// Nodes, by name, that compute in this dtype whatever their class says: f32, f16 or bf16.
+  std::map<std::string, DType> overrides = {};
+  /// Nodes, by name, that keep the dtypes they have; by a leaf's name the products that it is an operand of.
+  std::vector<std::string> keep = {};
+};
+struct MixedPrecisionReport {
+  struct Lowered {
+    std::string node;
+    AmpClass amp;
+    DType dtype;  // what it computes in
+  };
+  std::vector<Lowered> lowered;  // nodes that compute in another dtype than before, in graph order
+  int casts = 0;                 // that were added
+  std::vector<Skipped> kept;     // the other nodes with float operands or results, leaves and casts aside
+  /// How many of a class were lowered.
+  int count(AmpClass) const;
+};
+struct MixedPrecisionResult {
+  Graph graph;  // the source itself where nothing changed
+  MixedPrecisionReport report;
+};
+/// Chooses what each op computes in, by its class and the policy. Leaves keep their dtype and are cast in the graph, each
+/// tensor once a dtype; outputs return to theirs; indices, bool, integers and codes are not touched. What quantises
+/// (inject_bitnet_qat and ops of class boundary) and the products of quantised operands stay as they are. Names and
+/// origins stay. Idempotent. For a graph without gradients, which then flow through the casts, or with them.
+/// Throws UserError on a dtype that the policy cannot have, or a name that no node has.
+MixedPrecisionResult auto_mixed_precision(const Graph& graph, const MixedPrecisionConfig& config = {});
 
 }  // namespace rlx

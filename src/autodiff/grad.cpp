@@ -89,6 +89,19 @@ std::vector<Node> pull_back(Node root, Node seed, std::span<const Node> wrt, boo
   return out;
 }
 
+// Says where the nodes of a sweep come from, unless the caller does.
+class Origin {
+ public:
+  explicit Origin(Graph graph) : graph_(graph), before_(graph.origin()) {
+    if (before_.empty()) graph_.set_origin("grad");
+  }
+  ~Origin() { graph_.set_origin(before_); }
+
+ private:
+  Graph graph_;
+  std::string before_;
+};
+
 }  // namespace
 
 Nodes grad(Node y, const Nodes& wrt, Node dy) {
@@ -99,6 +112,7 @@ Nodes grad(Node y, const Nodes& wrt, Node dy) {
   if (!dy) dy = expand(y.graph().constant(1, y.dtype()), y.shape());
   if (dy.is_number()) dy = expand(y.graph().constant(dy.number(), y.dtype()), y.shape());
   if (dy.type() != y.type()) throw UserError(fmt::format("grad: the cotangent is {}, expected {}", dy.text(), to_string(y.type())));
+  Origin origin(y.graph());
   Nodes out = pull_back(y, dy, wrt, false);
   for (std::size_t i = 0; i < wrt.size(); ++i)
     if (!out[i]) out[i] = zeros_like(wrt[i]);

@@ -137,6 +137,7 @@ Node attention_body(const BodyArgs& args) {
 constexpr OpDef attention_rules = {
     .min_inputs = 3,
     .max_inputs = 5,
+    .amp = AmpClass::Compute,
     .body = [](const BodyArgs& args) { return attention_body(args); },
     .grad = by_body,
 };

@@ -40,6 +40,7 @@ static Node derivative(Activation kind, Node x) {
 }
 
 constexpr OpDef activation_backward_rules = {
+    .amp = AmpClass::Elementwise,
     .body = [](Node x, Node dy, const ActivationAttrs& attrs) {
       if (attrs.kind == Activation::Relu) return relu_backward(x, dy);
       return dy * derivative(attrs.kind, x);

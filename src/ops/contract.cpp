@@ -177,6 +177,7 @@ Node dot_general_body(Node a, Node b, const DotGeneralAttrs& attrs) {
 
 constexpr OpDef matmul_rules = {.infer = infer_matmul, .eval = eval_matmul, .grad = grad_matmul};
 constexpr OpDef dot_general_rules = {
+    .amp = AmpClass::Compute,
     .body = [](Node a, Node b, const DotGeneralAttrs& attrs) { return dot_general_body(a, b, attrs); },
     .grad = by_body,
 };

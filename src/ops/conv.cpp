@@ -244,6 +244,7 @@ constexpr OpDef conv_backward_weight_rules = {
                  conv(a, dy, forward_of(attrs.as<ConvBackwardAttrs>()))),
 };
 constexpr OpDef conv_transpose_rules = {
+    .amp = AmpClass::Compute,
     .body = [](Node x, Node w, const ConvTransposeAttrs& attrs) { return conv_transpose_body(x, w, attrs); },
     .grad = by_body,
 };

@@ -4,10 +4,19 @@
 namespace rlx {
 using namespace scalar;
 
+// What leaves f16's range or loses its digits: as PyTorch's autocast has it.
+constexpr AmpClass amp_of(std::string_view op) {
+  for (std::string_view name : {"exp", "exp2", "expm1", "log", "log2", "log1p", "rsqrt", "tan", "asin", "acos", "sinh",
+                                "cosh", "pow", "reciprocal", "square", "relu2", "softplus", "logaddexp"})
+    if (op == name) return AmpClass::Reduction;
+  return op == "stop_gradient" ? AmpClass::Movement : AmpClass::Elementwise;
+}
+
 #define UNARY(id, types, text, to_x, error, sentence)                                          \
   static Nodes grad_##id(const GradArgs& args) GRAD_BODY(to_x)                                 \
   constexpr OpDef id##_rules = {.dtypes = DTypes::types,                                       \
                                 .ulp = error,                                                  \
+                                .amp = amp_of(#id),                                            \
                                 .formula = formula<1, DTypes::types>([](auto x) { return text; }), \
                                 .grad = grad_##id,                                             \
                                 .formula_text = #text,                                         \
@@ -18,6 +27,7 @@ using namespace scalar;
   constexpr OpDef id##_rules = {.dtypes = DTypes::types,                                               \
                                 .commutative = commutes,                                               \
                                 .ulp = error,                                                          \
+                                .amp = amp_of(#id),                                                    \
                                 .formula = formula<2, DTypes::types>([](auto a, auto b) { return text; }), \
                                 .grad = grad_##id,                                                     \
                                 .formula_text = #text,                                                 \
@@ -25,6 +35,7 @@ using namespace scalar;
   DEFINE_OP(Elementwise, id, (Node a, Node b), ({a, b}), NoAttrs, (), sentence)
 #define COMPOSED(id, params, inputs, text, gradient, sentence)                                                      \
   constexpr OpDef id##_rules = {                                                                                    \
+      .amp = amp_of(#id),                                                                                           \
       .body = [] params { return text; }, .grad = gradient, .formula_text = #text, .grad_text = #gradient};         \
   DEFINE_OP(Composite, id, params, inputs, NoAttrs, (), sentence)
 
@@ -35,6 +46,7 @@ constexpr OpDef where_rules = {
 };
 
 constexpr OpDef cast_rules = {
+    .amp = AmpClass::Boundary,
     .infer = [](const TypeArgs& t) -> Type {
       DType to = t.attrs.as<CastAttrs>().dtype;
       if (to == DType::Any) throw UserError("needs a dtype to cast to, got any");

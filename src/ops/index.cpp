@@ -121,6 +121,7 @@ static Nodes scatter_grad(const GradArgs& g) {
 }
 
 constexpr OpDef scatter_rules = {
+    .amp = AmpClass::Reduction,
     .infer = [](const TypeArgs& t) -> Type {
       check_scatter(t);
       int axis = normalize_axis(t.attrs.as<ScatterAttrs>().axis, int(t.in[0].shape.size()));
@@ -210,6 +211,7 @@ static Nodes scatter_elements_grad(const GradArgs& g) {
 }
 
 constexpr OpDef scatter_elements_rules = {
+    .amp = AmpClass::Reduction,
     .infer = [](const TypeArgs& t) -> Type {
       check_scatter(t);
       check_inside(t.in[1].shape, t.in[0].shape,
@@ -244,6 +246,7 @@ static void sort_places(std::vector<std::int64_t>& places, const T* x, std::int6
 }
 
 constexpr OpDef argsort_rules = {
+    .amp = AmpClass::Boundary,
     .infer = [](const TypeArgs& t) -> Type {
       if (t.in[0].dtype == DType::C64) throw Unsupported("complex values have no order, got c64");
       normalize_axis(t.attrs.as<SortAttrs>().axis, int(t.in[0].shape.size()));
@@ -289,6 +292,7 @@ constexpr OpDef one_hot_rules = {
 };
 
 constexpr OpDef size_rules = {
+    .amp = AmpClass::Boundary,
     .infer = [](const TypeArgs& t) -> Type {
       normalize_axis(t.attrs.as<AxisAttrs>().axis, int(t.in[0].shape.size()));
       return {DType::I64, {}};

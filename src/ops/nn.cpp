@@ -302,12 +302,14 @@ Node rope_grad(const GradArgs& g) {
 }  // namespace
 
 constexpr OpDef softmax_rules = {
+    .amp = AmpClass::Reduction,
     .body = [](Node x, const AxisAttrs& attrs) { return softmax_body(x, attrs); },
     .grad = GRAD(softmax_grad(attrs.as<AxisAttrs>(), y, dy)),
 };
 constexpr OpDef masked_softmax_rules = {
     .min_inputs = 1,
     .max_inputs = 2,
+    .amp = AmpClass::Reduction,
     .body =
         [](const BodyArgs& args) {
           return masked_softmax_body(args.in[0], args.in.size() > 1 ? args.in[1] : none, args.attrs.as<AxisAttrs>());
@@ -315,16 +317,19 @@ constexpr OpDef masked_softmax_rules = {
     .grad = GRAD(softmax_grad(attrs.as<AxisAttrs>(), y, dy), none),
 };
 constexpr OpDef log_softmax_rules = {
+    .amp = AmpClass::Reduction,
     .body = [](Node x, const AxisAttrs& attrs) { return log_softmax_body(x, attrs); },
     .grad = GRAD(log_softmax_grad(attrs.as<AxisAttrs>(), y, dy)),
 };
 constexpr OpDef logsumexp_rules = {
+    .amp = AmpClass::Reduction,
     .body = [](Node x, const AxisKeepAttrs& attrs) { return logsumexp_body(x, attrs); },
     .grad = GRAD(logsumexp_grad(attrs.as<AxisKeepAttrs>(), x, dy)),
 };
 constexpr OpDef layer_norm_rules = {
     .min_inputs = 1,
     .max_inputs = 3,
+    .amp = AmpClass::Reduction,
     .body =
         [](const BodyArgs& args) {
           auto& attrs = args.attrs.as<LayerNormAttrs>();
@@ -339,17 +344,21 @@ constexpr OpDef layer_norm_rules = {
 constexpr OpDef rms_norm_rules = {
     .min_inputs = 1,
     .max_inputs = 2,
+    .amp = AmpClass::Reduction,
     .body = [](const BodyArgs& args) { return norm_body(args.in, {-1}, args.attrs.as<EpsAttrs>().eps, false); },
     .grad = [](const GradArgs& g) { return norm_grad(g, {-1}, g.attrs.as<EpsAttrs>().eps, false); },
 };
 constexpr OpDef group_norm_rules = {.min_inputs = 1,
                                     .max_inputs = 3,
+                                    .amp = AmpClass::Reduction,
                                     .body = [](const BodyArgs& args) { return group_norm_body(args); },
                                     .grad = by_body};
 
-constexpr OpDef batch_norm_inference_rules = {.body = [](const BodyArgs& args) { return batch_norm_body(args); },
+constexpr OpDef batch_norm_inference_rules = {.amp = AmpClass::Reduction,
+                                              .body = [](const BodyArgs& args) { return batch_norm_body(args); },
                                               .grad = batch_norm_grad};
 constexpr OpDef batch_norm_inference_backward_input_rules = {
+    .amp = AmpClass::Reduction,
     .body =
         [](Node dy, Node gamma, Node var, const BatchNormAttrs& attrs) {
           Node scale = along_channel("gamma", gamma, dy, attrs.channel_axis) *
@@ -359,6 +368,7 @@ constexpr OpDef batch_norm_inference_backward_input_rules = {
     .grad = by_body,
 };
 constexpr OpDef batch_norm_inference_backward_gamma_rules = {
+    .amp = AmpClass::Reduction,
     .body =
         [](Node x, Node dy, Node mu, Node var, const BatchNormAttrs& attrs) {
           Node centred = widen(x) - along_channel("mean", mu, x, attrs.channel_axis);
@@ -369,17 +379,20 @@ constexpr OpDef batch_norm_inference_backward_gamma_rules = {
     .grad = by_body,
 };
 constexpr OpDef batch_norm_inference_backward_beta_rules = {
+    .amp = AmpClass::Reduction,
     .body = [](Node dy, const ChannelAttrs& attrs) { return sum_to_channel(widen(dy), attrs.channel_axis); },
     .grad = by_body,
 };
 
 constexpr OpDef cross_entropy_rules = {
+    .amp = AmpClass::Reduction,
     .body = [](Node logits, Node labels,
                const CrossEntropyAttrs& attrs) { return cross_entropy_body(logits, labels, attrs); },
     .eval = eval_cross_entropy,
     .grad = GRAD(cross_entropy_grad(a, b, attrs.as<CrossEntropyAttrs>(), dy), none),
 };
 constexpr OpDef rope_rules = {
+    .amp = AmpClass::Elementwise,
     .body = [](Node x, Node positions, const RopeAttrs& attrs) { return rope_body(x, positions, attrs); },
     .grad = GRAD(rope_grad(args), none),
 };

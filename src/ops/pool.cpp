@@ -68,56 +68,31 @@ Shape pooled_shape(const Shape& x, const PoolAttrs& p) {
   return out;
 }
 
+PoolWindows::PoolWindows(const Extents& x, const Extents& y, const PoolAttrs& p)
+    : planes(x[0] * x[1]), count_pad(p.count_include_pad) {
+  auto axes = pool_axes(p, x.size() - 2);
+  for (std::size_t d = 0; d < axes.size(); ++d) {
+    std::size_t k = d + 3 - axes.size();
+    axis[k] = axes[d], in[k] = x[d + 2], out[k] = y[d + 2];
+  }
+}
+double PoolWindows::divisor(std::int64_t o) const {
+  std::int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
+  double product = 1;
+  for (int d = 0; d < 3; ++d) {
+    std::int64_t n = 0, pad = count_pad ? 1 : 0;
+    for (std::int64_t i = 0, p = at[d] * axis[d].stride - axis[d].low; i < axis[d].kernel; ++i, p += axis[d].dilation)
+      n += p >= -axis[d].low * pad && p < in[d] + axis[d].high * pad;
+    product *= double(n);
+  }
+  return product;
+}
+
 namespace {
-
-// A pool of any rank as one of three axes after N * C.
-struct Windows {
-  std::int64_t planes = 1, in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
-  PoolAxis axis[3];
-  bool count_pad;
-
-  Windows(const Extents& x, const Extents& y, const PoolAttrs& p)
-      : planes(x[0] * x[1]), count_pad(p.count_include_pad) {
-    auto axes = pool_axes(p, x.size() - 2);
-    for (std::size_t d = 0; d < axes.size(); ++d) {
-      std::size_t k = d + 3 - axes.size();
-      axis[k] = axes[d], in[k] = x[d + 2], out[k] = y[d + 2];
-    }
-  }
-  std::int64_t in_size() const { return in[0] * in[1] * in[2]; }
-  std::int64_t out_size() const { return out[0] * out[1] * out[2]; }
-  // Calls f(place in the plane) for each element of the window at output place o, in row-major order.
-  template <class F>
-  void for_each(std::int64_t o, F&& f) const {
-    std::int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
-    for (int d = 0; d < 3; ++d) at[d] = at[d] * axis[d].stride - axis[d].low;
-    for (std::int64_t i = 0; i < axis[0].kernel; ++i)
-      for (std::int64_t j = 0; j < axis[1].kernel; ++j)
-        for (std::int64_t k = 0; k < axis[2].kernel; ++k) {
-          std::int64_t p[3] = {at[0] + i * axis[0].dilation, at[1] + j * axis[1].dilation,
-                               at[2] + k * axis[2].dilation};
-          bool inside = true;
-          for (int d = 0; d < 3; ++d) inside = inside && p[d] >= 0 && p[d] < in[d];
-          if (inside) f((p[0] * in[1] + p[1]) * in[2] + p[2]);
-        }
-  }
-  // What the mean at o is divided by.
-  double divisor(std::int64_t o) const {
-    std::int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
-    double product = 1;
-    for (int d = 0; d < 3; ++d) {
-      std::int64_t n = 0, pad = count_pad ? 1 : 0;
-      for (std::int64_t i = 0, p = at[d] * axis[d].stride - axis[d].low; i < axis[d].kernel; ++i, p += axis[d].dilation)
-        n += p >= -axis[d].low * pad && p < in[d] + axis[d].high * pad;
-      product *= double(n);
-    }
-    return product;
-  }
-};
 
 // The place of the first largest element of each window, in its plane; NaN is larger than all.
 Array largest_places(const Array& x, const Extents& shape, const PoolAttrs& pool) {
-  Windows w(x.shape(), shape, pool);
+  PoolWindows w(x.shape(), shape, pool);
   Array out(DType::I64, shape);
   auto places = out.values<std::int64_t>();
   auto find = [&]<class T>(T) {
@@ -177,7 +152,7 @@ constexpr OpDef max_pool_rules = {
     .eval =
         [](const EvalArgs& e) {
           Array places = largest_places(e.in[0], e.shape, e.attrs.as<PoolAttrs>()), out(e.dtype, e.shape);
-          Windows w(e.in[0].shape(), e.shape, e.attrs.as<PoolAttrs>());
+          PoolWindows w(e.in[0].shape(), e.shape, e.attrs.as<PoolAttrs>());
           std::size_t width = size_of(e.dtype);
           for (std::int64_t i = 0; i < out.size(); ++i)
             std::memcpy(
@@ -199,13 +174,14 @@ constexpr OpDef max_pool_indices_rules = {
 };
 
 constexpr OpDef avg_pool_rules = {
+    .amp = AmpClass::Reduction,
     .infer = [](const TypeArgs& t) -> Type {
       need_float(t.in[0].dtype);
       return {t.in[0].dtype, pooled_shape(t.in[0].shape, t.attrs.as<PoolAttrs>())};
     },
     .eval =
         [](const EvalArgs& e) {
-          Windows w(e.in[0].shape(), e.shape, e.attrs.as<PoolAttrs>());
+          PoolWindows w(e.in[0].shape(), e.shape, e.attrs.as<PoolAttrs>());
           Array wide = e.in[0].cast(DType::F64), out(DType::F64, e.shape);
           auto x = wide.values<double>(), y = out.values<double>();
           for (std::int64_t i = 0; i < out.size(); ++i) {
@@ -220,6 +196,7 @@ constexpr OpDef avg_pool_rules = {
 };
 
 constexpr OpDef avg_pool_backward_rules = {
+    .amp = AmpClass::Reduction,
     .infer = [](const TypeArgs& t) -> Type {
       auto& a = t.attrs.as<AvgPoolBackwardAttrs>();
       need_float(t.in[0].dtype);
@@ -232,7 +209,7 @@ constexpr OpDef avg_pool_backward_rules = {
     },
     .eval =
         [](const EvalArgs& e) {
-          Windows w(e.shape, e.in[0].shape(), pool_of(e.attrs.as<AvgPoolBackwardAttrs>()));
+          PoolWindows w(e.shape, e.in[0].shape(), pool_of(e.attrs.as<AvgPoolBackwardAttrs>()));
           Array wide = e.in[0].cast(DType::F64), out(DType::F64, e.shape);
           auto dy = wide.values<double>(), dx = out.values<double>();
           for (std::int64_t i = 0; i < wide.size(); ++i) {

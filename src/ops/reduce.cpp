@@ -130,6 +130,7 @@ static Node reduced_count(Node x, const Axes& axes, DType dtype) {
 }
 
 constexpr OpDef mean_rules = {
+    .amp = AmpClass::Reduction,
     .body =
         [](Node x, const ReduceAttrs& attrs) {
           if (!is_float(x.dtype()))

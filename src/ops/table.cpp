@@ -61,11 +61,16 @@ const OpDef& register_op(OpDef row) {
   return it->second;
 }
 
+std::span<const std::string_view> enum_names(AmpClass) {
+  static constexpr std::string_view kNames[] = {"by_kind", "compute", "reduction", "elementwise", "movement", "boundary"};
+  return kNames;
+}
+
 std::string ops_markdown() {
   constexpr const char* kKinds[] = {"leaf", "elementwise", "reduce", "movement", "contract", "index", "random", "pool", "quant", "composite"};
   std::string out =
       "# Ops\n\nWritten from the op table by `rlx_table --docs`; a test checks that it is current.\n\n"
-      "| op | kind | what it gives | formula | gradient | error (ulp) |\n|---|---|---|---|---|---|\n";
+      "| op | kind | precision | what it gives | formula | gradient | error (ulp) |\n|---|---|---|---|---|---|---|\n";
   auto code = [](std::string_view s) {
     std::string text;
     for (char c : s) text += c == '|' ? "\\|" : std::string(1, c);
@@ -73,7 +78,8 @@ std::string ops_markdown() {
   };
   for (const OpDef* op : builtin_ops()) {
     std::string gradient = !op->grad ? "through its body" : op->grad_text.empty() ? "own rule" : op->grad_text == "none" || op->grad_text == "none; none" ? "none" : code(op->grad_text);
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(signature(*op)), kKinds[int(op->kind)], op->doc, code(op->formula_text), gradient,
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", code(signature(*op)), kKinds[int(op->kind)],
+                       enum_names(AmpClass())[std::size_t(amp_class(*op))], op->doc, code(op->formula_text), gradient,
                        op->kind == Kind::Elementwise ? fmt::format("{}", op->ulp) : "");
   }
   out += "\n## Helpers\n\n| function | what it gives |\n|---|---|\n";

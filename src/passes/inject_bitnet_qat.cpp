@@ -92,6 +92,9 @@ class Injector {
     for (double epsilon : {config.weight_epsilon, config.activation_epsilon})
       if (!(epsilon > 0) || !std::isfinite(epsilon))
         throw UserError(fmt::format("[{}] got epsilon {}, expected a finite number above 0", kPass, epsilon));
+    if (Node gradient = find_gradient(graph))
+      throw UserError(fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them",
+                                  kPass, report_label(gradient)));
     std::vector<std::string> leaves;
     for (int id = 0; id < graph.size(); ++id)
       if (is_leaf(graph.node(id))) leaves.push_back(leaf_name(graph.node(id)));

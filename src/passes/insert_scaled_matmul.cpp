@@ -27,6 +27,9 @@ class Inserter {
  public:
   Inserter(const Graph& graph, const ScaledMatmulConfig& config) : config_(config) {
     check_formats();
+    if (Node gradient = find_gradient(graph))
+      throw UserError(fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them",
+                                  kPass, report_label(gradient)));
     for (auto& name : config.keep_full_precision) {
       bool known = false;
       for (int id = 0; id < graph.size() && !known; ++id) {

@@ -45,6 +45,13 @@ Nodes mapped(const Nodes& nodes, const Nodes& copies) {
 
 }  // namespace
 
+Node find_gradient(const Graph& graph) {
+  for (int id = 0; id < graph.size(); ++id)
+    for (auto& origin : graph.node(id).origins())
+      if (origin == "grad" || origin.starts_with("grad, by ")) return graph.node(id);
+  return none;
+}
+
 std::vector<bool> needed_nodes(const Graph& graph) { return reach(graph, graph.outputs()); }
 
 Rebuilt rebuild(const Graph& source, const std::function<Replaced(Node, Node)>& f, Keep keep) {

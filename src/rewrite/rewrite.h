@@ -84,6 +84,8 @@ Rewritten expand_bodies(const Graph& graph, const std::function<bool(Node)>& whi
 std::string origin_by(Node node, std::string_view rule);
 /// The one value that all elements of a node have, where its making shows it.
 std::optional<double> uniform_value(Node node);
+/// A node that `grad` made, or none. What rewrites the forward pass alone must come before gradients.
+Node find_gradient(const Graph& graph);
 /// Whether an output or a leaf needs each node, by id.
 std::vector<bool> needed_nodes(const Graph& graph);
 

@@ -80,13 +80,8 @@ View as_matrix(View v, bool left) {
 
 }  // namespace
 
-// An operand in the dtype that the product is taken in.
-View Planner::product_operand(Node m, DType dtype) {
-  if (m.dtype() == dtype) return memory(m);
-  View from = memory(m), to = contiguous_view(new_buffer(dtype, count(from.shape), at(m).kept), from.shape);
-  convert(from, m.dtype(), to, dtype, at(m).kept);
-  return to;
-}
+// An operand in the dtype that the product is taken in: its own, or f32.
+View Planner::product_operand(Node m, DType dtype) { return m.dtype() == dtype ? memory(m) : f32_memory(m); }
 
 // A program that copies one dtype into another.
 void Planner::convert(const View& from, DType from_dtype, const View& to, DType to_dtype, bool kept) {
@@ -103,16 +98,10 @@ void Planner::add_product(Node n, DType dtype, View a, View b, const Extents& ba
   std::int64_t m = a.shape[a.shape.size() - 2], k = a.shape.back(), columns = b.shape.back();
   Extents c_shape = batch;
   c_shape.push_back(m), c_shape.push_back(columns);
-  DType sum = dtype == DType::I8 ? DType::I32 : DType::F32;
-  bool rounded = n.dtype() != sum;  // a 16-bit result is rounded once, from f32
-  View c;
-  if (rounded) {
-    c = contiguous_view(new_buffer(sum, count(c_shape), at(n).kept), c_shape);
-  } else {
-    auto laid = reshape_view(storage(n), c_shape);
-    if (!laid || (columns != 1 && laid->strides.back() != 1)) throw InternalError("the memory of a product does not fit: " + n.text());
-    c = *laid;
-  }
+  View sums = dtype == DType::I8 ? storage(n) : f32_storage(n);  // a 16-bit result is rounded once, from f32
+  auto laid = reshape_view(sums, c_shape);
+  if (!laid || (columns != 1 && laid->strides.back() != 1)) throw InternalError("the memory of a product does not fit: " + n.text());
+  View c = *laid;
   if (!is_matrix(a)) a = copied(a, dtype, at(n).kept);
   if (!is_matrix(b)) b = copied(b, dtype, at(n).kept);
   auto product = std::make_shared<Product>();
@@ -137,11 +126,8 @@ void Planner::add_product(Node n, DType dtype, View a, View b, const Extents& ba
                 gemm(args);
               }
             }});
-  at(n).ready = int(steps_.size());
-  if (!rounded) return;
-  View out = storage(n);
-  convert(*reshape_view(c, out.shape), sum, out, n.dtype(), at(n).kept);
-  at(n).ready = int(steps_.size());
+  if (dtype == DType::I8) at(n).ready = int(steps_.size());
+  else finish_f32(n, sums);
 }
 
 bool Planner::plan_matmul(Node n) {

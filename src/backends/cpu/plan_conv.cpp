@@ -1,4 +1,4 @@
-// Convolutions and their gradients in f32, through oneDNN.
+// Convolutions and their gradients, through oneDNN: in f32, 16-bit results rounded once from it.
 #include "backends/cpu/conv.h"
 #include "backends/cpu/planner.h"
 
@@ -47,14 +47,15 @@ bool Planner::plan_conv(Node n) {
     return false;
   }
   Node a = n.input(0), b = n.input(1);
-  if (a.dtype() != DType::F32 || b.dtype() != DType::F32 || n.dtype() != DType::F32 || !is_supported(c)) return false;
-  View va = contiguous_memory(a), vb = contiguous_memory(b), out = storage(n);
+  auto is_narrow = [](DType d) { return d == DType::F32 || d == DType::BF16 || d == DType::F16; };
+  if (!is_narrow(a.dtype()) || !is_narrow(b.dtype()) || !is_narrow(n.dtype()) || !is_supported(c)) return false;
+  View va = contiguous_f32_memory(a), vb = contiguous_f32_memory(b), out = f32_storage(n);
   add_step({.name = "conv " + label_of(n), .reads = {va.buffer, vb.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false,
             .run = [=, label = n.text()](std::byte* const* buffers) {
               auto data = [&](const View& v) { return reinterpret_cast<float*>(buffers[v.buffer]) + v.offset; };
               if (!kernel(c, data(va), data(vb), data(out))) throw Unsupported("[conv] the library refuses " + label);
             }});
-  at(n).ready = int(steps_.size());
+  finish_f32(n, out);
   return true;
 }
 

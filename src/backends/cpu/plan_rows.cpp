@@ -168,7 +168,8 @@ int Planner::operand(Group& g, Node m, const Extents& shape) {
   if (at(m).group == g.index && aligned(m, shape)) return g.register_of.at(m.id());
   std::string key = load_key(m, shape);
   if (auto it = g.loaded.find(key); it != g.loaded.end()) return it->second;
-  return g.loaded[key] = load(g, memory(m), m.dtype(), shape);
+  auto [view, dtype] = row_memory(m);
+  return g.loaded[key] = load(g, view, dtype, shape);
 }
 
 int Planner::emit_cast(Group& g, Node n, int in) {
@@ -241,15 +242,25 @@ bool Planner::is_deferred(Node n) const {
   });
 }
 
+// A 16-bit value that is rounded from f32 sums, as f32: the sums.
+bool Planner::plan_widening(Node n) {
+  if (!n.is(ops::cast) || n.dtype() != DType::F32 || !at(n.input(0)).wide) return false;
+  if (at(n).concat >= 0 || !at(n).layout.empty()) return false;
+  at(n).memory = at(n.input(0)).wide;
+  at(n).ready = at(n.input(0)).ready;
+  return true;
+}
+
 bool Planner::plan_row_op(Node n) {
   auto& state = at(n);
+  if (plan_widening(n)) return true;
   if (is_deferred(n)) return true;
   if (!is_row_op(n)) return false;
   // What other programs hold must stand in memory first, since that may take a copy.
   Group* g = find_group(n);
   std::size_t before = steps_.size();
   for (auto& m : n.inputs())
-    if (!is_scalar_constant(m) && !(g && at(m).group == g->index && aligned(m, state.shape))) memory(m);
+    if (!is_scalar_constant(m) && !(g && at(m).group == g->index && aligned(m, state.shape))) row_memory(m);
   if (!g || steps_.size() > before) g = &new_group(count(state.shape) / std::max<std::int64_t>(1, last_of(state.shape)), last_of(state.shape), state.kept);
   std::vector<int> in;
   for (auto& m : n.inputs()) in.push_back(operand(*g, m, state.shape));
@@ -292,11 +303,11 @@ bool Planner::plan_total(Node n, Node x) {
     Nodes chain;  // cast(abs(w)) of a sum in f64: emitted here and nowhere else
     Node source = x;
     while (canonical && is_deferred(source)) chain.push_back(source), source = source.input(0);
-    View view = memory(source);
-    if (canonical && !view.is_contiguous()) view = copied(view, source.dtype(), at(source).kept);
+    auto [view, dtype] = canonical ? std::pair{memory(source), source.dtype()} : row_memory(source);
+    if (canonical && !view.is_contiguous()) view = copied(view, dtype, at(source).kept);
     g = &new_group(count(shape) / std::max<std::int64_t>(1, last_of(shape)), last_of(shape), at(n).kept);
     g->open = !canonical;
-    reg = load(*g, view, source.dtype(), shape);
+    reg = load(*g, view, dtype, shape);
     for (auto it = chain.rbegin(); it != chain.rend(); ++it)
       if (it->is(ops::abs)) reg = emit_op(*g, *it, {reg});
   }
@@ -320,11 +331,11 @@ bool Planner::plan_column_reduction(Node n, Node x, const Axes& axes) {
   if (g) {
     reg = g->register_of.at(x.id());
   } else {
-    View view = memory(x);
+    auto [view, dtype] = row_memory(x);
     auto flat = reshape_view(view, {rows, columns});
-    if (!flat) flat = reshape_view(copied(view, x.dtype(), at(x).kept), {rows, columns});
+    if (!flat) flat = reshape_view(copied(view, dtype, at(x).kept), {rows, columns});
     g = &new_group(rows, columns, at(n).kept);
-    reg = load(*g, *flat, x.dtype(), {rows, columns});
+    reg = load(*g, *flat, dtype, {rows, columns});
   }
   View out = storage(n);
   if (!out.is_contiguous()) throw InternalError("a column sum needs its own memory: " + n.text());
@@ -364,7 +375,7 @@ bool Planner::plan_take(Node n) {
   memory(index);
   Group* g = group_with_rows_of(x, at(n).kept, at(index).ready);
   if (!g) {
-    memory(x);
+    row_memory(x);
     g = &new_group(count(shape) / last_of(shape), last_of(shape), at(n).kept);
     operand(*g, x, shape);
   }
@@ -385,7 +396,8 @@ bool Planner::plan_row_reduction(Node n, Node x, const Axes& axes) {
   if (g) {
     instr.src[0] = row_operand(*g, x);
   } else {
-    View view = memory(x), moved{view.buffer, view.offset, {}, {}};
+    auto [view, dtype] = row_memory(x);
+    View moved{view.buffer, view.offset, {}, {}};
     std::int64_t columns = 1;
     for (int d = 0; d < x.rank(); ++d)
       if (!std::ranges::binary_search(axes, d)) moved.shape.push_back(shape[std::size_t(d)]), moved.strides.push_back(view.strides[std::size_t(d)]);
@@ -397,12 +409,12 @@ bool Planner::plan_row_reduction(Node n, Node x, const Axes& axes) {
     std::int64_t rows = count(kept);
     kept.push_back(columns);
     auto flat = reshape_view(moved, kept);
-    if (!flat) flat = reshape_view(copied(moved, x.dtype(), at(x).kept), kept);
+    if (!flat) flat = reshape_view(copied(moved, dtype, at(x).kept), kept);
     g = &new_group(rows, columns, at(n).kept);
     if (last_only) {  // others that read the same value may join
-      g->loaded[load_key(x, shape)] = instr.src[0] = load(*g, *flat, x.dtype(), kept);
+      g->loaded[load_key(x, shape)] = instr.src[0] = load(*g, *flat, dtype, kept);
     } else {
-      instr.src[0] = load(*g, *flat, x.dtype(), kept);
+      instr.src[0] = load(*g, *flat, dtype, kept);
     }
   }
   if (n.is(ops::mean)) instr.number = float(g->columns);
@@ -412,6 +424,12 @@ bool Planner::plan_row_reduction(Node n, Node x, const Axes& axes) {
 }
 
 // ---------------------------------------------------------------------------------------------- the end
+
+Access Planner::store_access(const Group& g, View view, DType dtype) const {
+  bool full = count(view.shape) == g.rows * g.columns && (g.columns == 1 || last_of(view.shape) == g.columns);
+  if (!full || (g.columns == 1 && last_of(view.shape) != 1)) view.shape.push_back(1), view.strides.push_back(0);
+  return make_access(view, dtype);
+}
 
 void Planner::finish_group(Group& g) {
   auto program = std::make_shared<RowProgram>();
@@ -423,10 +441,7 @@ void Planner::finish_group(Group& g) {
   for (std::size_t i = 0; i <= g.code.size(); ++i) {
     for (; store != g.stores_after.end() && store->first == i; ++store) {
       Node n = node(store->second);
-      View view = storage(n);
-      bool full = count(view.shape) == g.rows * g.columns && (g.columns == 1 || last_of(view.shape) == g.columns);
-      if (!full || (g.columns == 1 && last_of(view.shape) != 1)) view.shape.push_back(1), view.strides.push_back(0);
-      program->stores.push_back(make_access(view, n.dtype()));
+      program->stores.push_back(store_access(g, storage(n), n.dtype()));
       program->code.push_back({.op = Instr::Op::Store, .id = int(program->stores.size()) - 1, .src = {g.register_of.at(n.id())}});
     }
     if (i < g.code.size()) program->code.push_back(g.code[i]);

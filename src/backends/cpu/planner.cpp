@@ -89,7 +89,9 @@ void Planner::plan_node(Node n) {
   bool empty = count(state.shape) == 0 || std::ranges::any_of(n.inputs(), [&](Node in) { return count(at(in).shape) == 0; });
   if (!empty) {
     if (n.op().kind == Kind::Movement || n.is(ops::stop_gradient)) return plan_movement(n);
-    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_dot_general(n) || plan_conv(n) || plan_gather(n) || plan_scatter(n) || plan_quant(n)) return;
+    if (plan_row_op(n) || plan_reduction(n) || plan_take(n) || plan_matmul(n) || plan_dot_general(n) || plan_conv(n) || plan_gather(n) || plan_scatter(n) || plan_pool(n) || plan_quant(n) ||
+        plan_scatter_elements(n))
+      return;
   }
   plan_interpreted(n);
 }
@@ -114,14 +116,19 @@ View Planner::storage(Node n) {
     View part{whole.buffer, whole.offset + state.concat_start * whole.strides[std::size_t(axis)], state.shape, whole.strides};
     return *(state.memory = part);
   }
-  View view = contiguous_view(new_buffer(n.dtype(), count(state.shape), state.kept), state.shape);
+  return *(state.memory = laid_out(n, n.dtype()));
+}
+
+View Planner::laid_out(Node n, DType dtype) {
+  auto& state = at(n);
+  View view = contiguous_view(new_buffer(dtype, count(state.shape), state.kept), state.shape);
   std::int64_t step = 1;
   for (std::size_t d = state.layout.size(); d-- > 0;) {
     auto axis = std::size_t(state.layout[d]);
     view.strides[axis] = step;
     step *= state.shape[axis];
   }
-  return *(state.memory = view);
+  return view;
 }
 
 View Planner::memory(Node n) {
@@ -138,6 +145,11 @@ View Planner::memory(Node n) {
     g.writes.insert(view.buffer);
     return view;
   }
+  if (state.wide && n.op().kind != Kind::Movement && !n.is(ops::stop_gradient)) {
+    View out = storage(n);
+    convert(*state.wide, DType::F32, out, n.dtype(), state.kept);
+    return out;
+  }
   // A movement op: its input's memory seen otherwise.
   View in = memory(n.input(0));
   auto view = move_view(n, in, state.shape, symbols_);
@@ -150,6 +162,51 @@ View Planner::contiguous_memory(Node n) {
   View view = memory(n);
   if (view.is_contiguous()) return view;
   return copied(view, n.dtype(), at(n).kept);
+}
+
+std::pair<View, DType> Planner::row_memory(Node n) {
+  if (at(n).wide) return {*at(n).wide, DType::F32};
+  return {memory(n), n.dtype()};
+}
+
+View Planner::f32_memory(Node n) {
+  auto& state = at(n);
+  if (n.dtype() == DType::F32) return memory(n);
+  if (state.wide) return *state.wide;
+  if (state.exact) return *state.exact;
+  if (n.op().kind == Kind::Movement && n.inputs().size() == 1)
+    if (auto view = move_view(n, f32_memory(n.input(0)), state.shape, symbols_)) return *(state.exact = view);
+  if (state.group >= 0 && n.op().kind == Kind::Elementwise && !n.is(ops::stop_gradient)) {
+    // Its program has it as f32 already and stores that, rounded.
+    Group& g = *groups_[std::size_t(state.group)];
+    View out = laid_out(n, DType::F32);
+    int reg = g.register_of.at(n.id());
+    reg = emit(g, {.op = Instr::Op::Round, .src = {reg}, .dtype = n.dtype()}, g.registers[std::size_t(reg)]);
+    g.extra_stores.emplace_back(reg, store_access(g, out, DType::F32));
+    g.writes.insert(out.buffer);
+    return *(state.exact = out);
+  }
+  View from = memory(n), to = contiguous_view(new_buffer(DType::F32, count(from.shape), state.kept), from.shape);
+  convert(from, n.dtype(), to, DType::F32, state.kept);
+  return *(state.exact = to);
+}
+
+View Planner::contiguous_f32_memory(Node n) {
+  View view = f32_memory(n);
+  return view.is_contiguous() ? view : copied(view, DType::F32, at(n).kept);
+}
+
+View Planner::f32_storage(Node n) { return n.dtype() == DType::F32 ? storage(n) : laid_out(n, DType::F32); }
+
+void Planner::finish_f32(Node n, const View& sums) {
+  if (n.dtype() != DType::F32) {
+    at(n).wide = sums;
+    if (options_.strict_rounding) {
+      memory(n);
+      at(n).wide.reset();
+    }
+  }
+  at(n).ready = int(steps_.size());
 }
 
 View Planner::copied(const View& view, DType dtype, bool kept) {
@@ -195,6 +252,12 @@ void Planner::plan_movement(Node n) {
   if (n.inputs().size() != 1) return plan_interpreted(n);
   if (alias_in_group(n)) return;
   Node in = n.input(0);
+  if (at(in).wide)
+    if (auto view = move_view(n, *at(in).wide, state.shape, symbols_)) {
+      state.wide = view;
+      state.ready = at(in).ready;
+      return;
+    }
   if (at(in).group >= 0) state.ready = std::max(state.ready, at(in).group + 1);
   if (!move_view(n, memory(in), state.shape, symbols_) && !n.is(ops::reshape)) return plan_interpreted(n);
   memory(n);

@@ -42,6 +42,8 @@ class Planner {
     int ready = 0;                       // the first step that can use the value
     int group = -1;                      // of an in-group value
     std::optional<View> memory;          // where it stands, once asked for
+    std::optional<View> wide;            // of 16 bits: the f32 sums that it is rounded from, where a call made them
+    std::optional<View> exact;           // of 16 bits: its value as f32, once asked for
     int concat = -1;                     // the concat whose buffer it is computed into, and from where
     std::int64_t concat_start = 0;
     Axes layout;                         // memory order of its axes, outermost first, where not the usual
@@ -65,6 +67,17 @@ class Planner {
   View memory(Node n);
   /// The same, side by side in row-major order.
   View contiguous_memory(Node n);
+  /// What a row program reads: the sums that a 16-bit value is rounded from where it may (fused chains keep f32).
+  std::pair<View, DType> row_memory(Node n);
+  /// A float as f32 in memory: what calls that have no 16-bit form take.
+  View f32_memory(Node n);
+  View contiguous_f32_memory(Node n);
+  /// The f32 memory that a call computes a node's value in. `finish_f32` rounds it where the node has 16 bits: at once,
+  /// or when somebody wants them.
+  View f32_storage(Node n);
+  void finish_f32(Node n, const View& sums);
+  /// A view of n's shape and memory order over a new buffer.
+  View laid_out(Node n, DType dtype);
   View copied(const View& view, DType dtype, bool kept);
   /// Adds a step behind all that exist; it may read what is ready.
   int add_step(Step step);
@@ -75,6 +88,7 @@ class Planner {
   void plan_interpreted(Node n);
 
   // plan_rows.cpp
+  bool plan_widening(Node n);
   bool plan_row_op(Node n);
   bool plan_reduction(Node n);
   bool is_row_op(Node n) const;
@@ -98,6 +112,7 @@ class Planner {
   int row_operand(Group& g, Node x);
   bool plan_take(Node n);
   bool alias_in_group(Node n);
+  Access store_access(const Group& g, View view, DType dtype) const;
   void finish_group(Group& g);
 
   // plan_calls.cpp
@@ -118,6 +133,10 @@ class Planner {
   bool plan_quantize(Node n);
   bool plan_dequantize(Node n);
   bool plan_quant(Node n);
+
+  // plan_pool.cpp
+  bool plan_pool(Node n);
+  bool plan_scatter_elements(Node n);
 
   const Graph& graph_;
   const Bindings& symbols_;
