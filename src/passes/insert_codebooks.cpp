@@ -192,6 +192,9 @@ Graph replace(const Graph& source, const Chooser& chooser, const CodebookConfig&
 
 CodebookResult insert_codebooks(const Graph& graph, const CodebookConfig& config) {
   check(graph, config);
+  if (Node gradient = find_gradient(graph))
+    throw UserError(fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them",
+                                kPass, label(gradient)));
   Chooser chooser(graph, config);
   if (chooser.chosen.empty()) return {graph, std::move(chooser.report)};
   Graph out = replace(graph, chooser, config);

@@ -89,7 +89,7 @@ Array labels(Extents shape, int classes) {
   return out;
 }
 
-// A classifier of images: convolutions, a transposed one in the middle, a bias each, a mean over the picture.
+// A classifier of images: convolutions, a transposed one too, biases, both pools, a mean over the picture.
 Graph small_net() {
   Graph g;
   Node x = g.input("x", DType::F32, {3, 2, 9, 9}), y = g.input("labels", DType::I32, {3});
@@ -99,7 +99,9 @@ Graph small_net() {
   stride.strides = {2, 2}, stride.low = stride.high = {1, 1};
   Node h = relu(conv(x, p("c1", {8, 2, 3, 3}), pad) + p("b1", {8, 1, 1}));
   h = relu(conv(h, p("c2", {16, 8, 3, 3}), stride) + p("b2", {16, 1, 1}));
-  h = relu(conv_transpose(h, p("c3", {16, 8, 2, 2})));
+  PoolAttrs pool;
+  pool.kernel = {2, 2}, pool.strides = {1, 1};
+  h = avg_pool(relu(conv_transpose(max_pool(h, pool), p("c3", {16, 8, 2, 2}))), pool);
   Node logits = matmul(mean(h, {2, 3}), p("fc", {8, 5})) + p("b4", {5});
   g.set_outputs({cross_entropy(logits, y)});
   return g;
@@ -387,6 +389,9 @@ struct Order {
 Graph run_pass(const std::string& pass, const Graph& g) {
   if (pass == "qat") return inject_bitnet_qat(g, {.keep_full_precision = {"token_embd.weight"}}).graph;
   if (pass == "amp") return auto_mixed_precision(g).graph;
+  if (pass == "codebooks")
+    return insert_codebooks(g, {.num_entries = 16, .weights = {"blk.*.ffn_*.weight"}, .keep = {"blk.*norm.weight"}}).graph;
+  if (pass == "scaled") return insert_scaled_matmul(g, ScaledMatmulConfig::mxfp8_e4m3()).graph;
   if (pass == "grad") return grad_with_loss(g, param_names(g));
   throw InternalError("no pass " + pass);
 }
@@ -394,7 +399,8 @@ Graph run_pass(const std::string& pass, const Graph& g) {
 }  // namespace
 
 TEST(MixedPrecision, OrdersOfPasses) {
-  const char* late = "[inject_bitnet_qat] got a graph with gradients";
+  const char *late = "[inject_bitnet_qat] got a graph with gradients", *late_scaled = "[insert_scaled_matmul] got a graph with gradients",
+             *late_codebooks = "[insert_codebooks] got a graph with gradients";
   for (auto& order : std::vector<Order>{
            {{"qat", "amp", "grad"}},
            {{"amp", "qat", "grad"}},
@@ -404,6 +410,22 @@ TEST(MixedPrecision, OrdersOfPasses) {
            {{"amp", "grad", "qat"}, late},
            {{"grad", "amp", "qat"}, late},
            {{"grad", "qat", "amp"}, late},
+           {{"scaled", "amp", "grad"}},
+           {{"amp", "scaled", "grad"}},
+           {{"scaled", "grad", "amp"}},
+           {{"qat", "scaled", "amp", "grad"}},
+           {{"scaled", "qat", "amp", "grad"}},
+           {{"qat", "scaled", "grad", "amp"}},
+           {{"amp", "qat", "scaled", "grad"}},
+           {{"codebooks", "amp", "grad"}},
+           {{"amp", "codebooks", "grad"}},
+           {{"codebooks", "grad", "amp"}},
+           {{"codebooks", "qat", "amp", "grad"}},
+           {{"codebooks", "scaled", "amp", "grad"}},
+           {{"codebooks", "qat", "scaled", "grad", "amp"}},
+           {{"grad", "codebooks"}, late_codebooks},
+           {{"amp", "grad", "scaled"}, late_scaled},
+           {{"grad", "scaled", "amp"}, late_scaled},
        }) {
     Graph g = training_graph(small_model(), 2, 12);
     std::string name, message;
@@ -446,6 +468,31 @@ TEST(MixedPrecision, QuantisationStaysExact) {
   int products = 0;
   for (auto& k : after.report.kept) products += k.reason == "an operand is quantised";
   EXPECT_EQ(products, 2);  // d w, and d x, which nobody reads
+}
+
+TEST(MixedPrecision, LeavesScaledMatmulAlone) {
+  Graph g;
+  Node x = g.input("x", DType::F32, {2, 4}), w = g.param("w", DType::F32, {4, 3}), v = g.param("v", DType::F32, {3, 3});
+  g.set_outputs({matmul(relu(matmul(x, w)), v)});
+  for (auto& config : {ScaledMatmulConfig::fp8_e4m3(), ScaledMatmulConfig::mxfp4(), ScaledMatmulConfig::nvfp4()}) {
+    ScaledMatmulConfig with_v = config;
+    with_v.keep_full_precision = {"v"};
+    Graph scaled = insert_scaled_matmul(g, with_v).graph;
+    auto [out, report] = lower(scaled);
+    EXPECT_EQ(report.count(AmpClass::Compute), 1);
+    EXPECT_EQ(count_ops(out, ops::scaled_matmul), 1);
+    for (int id = 0; id < out.size(); ++id) {
+      Node n = out.node(id);
+      EXPECT_TRUE(!n.is(ops::scaled_quantize) || n.dtype() == DType::U8);
+      if (!n.is(ops::scaled_matmul)) continue;
+      EXPECT_EQ(n.dtype(), DType::F32);
+      for (Node in : n.inputs()) EXPECT_TRUE(in.dtype() == DType::U8 || in.dtype() == DType::F32) << in.text();
+    }
+    // Nor does it change the products of its gradient.
+    Graph gradients = grad_with_loss(scaled, {"w"});
+    for (auto& l : lower(gradients).report.lowered) EXPECT_EQ(l.dtype, DType::BF16);
+    EXPECT_EQ(count_ops(lower(gradients).graph, ops::scaled_matmul), 1);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- numbers

@@ -173,14 +173,16 @@ bool Planner::plan_gather(Node n) {
   return true;
 }
 
-// Rows set or added by index, along the first axis: the gradients of embeddings and codebooks.
+// Rows set or added by index, along the first axis: the gradients of embeddings and codebooks. 16-bit ones are rounded
+// once, from f32 sums.
 bool Planner::plan_scatter(Node n) {
-  if (!n.is(ops::scatter) || n.dtype() != DType::F32) return false;
+  bool narrow = n.dtype() == DType::F32 || n.dtype() == DType::BF16 || n.dtype() == DType::F16;
+  if (!n.is(ops::scatter) || !narrow) return false;
   auto& attrs = n.attrs<ScatterAttrs>();
   Node x = n.input(0);
   if (normalize_axis(attrs.axis, x.rank()) != 0) return false;
   View index = contiguous_memory(n.input(1));
-  Scatter s{indices_of(n, index, at(x).shape[0]), contiguous_memory(x), contiguous_memory(n.input(2)), storage(n)};
+  Scatter s{indices_of(n, index, at(x).shape[0]), contiguous_f32_memory(x), contiguous_f32_memory(n.input(2)), f32_storage(n)};
   if (!s.out.is_contiguous()) return false;
   s.width = count(at(x).shape) / s.indices.rows, s.add = attrs.mode == ScatterMode::Add;
   s.chunks = chunks_of(s);
@@ -199,7 +201,7 @@ bool Planner::plan_scatter(Node n) {
     });
   };
   add_step(std::move(step));
-  at(n).ready = int(steps_.size());
+  finish_f32(n, s.out);
   return true;
 }
 
