@@ -115,7 +115,8 @@ Array param_value(Node param) {
 }
 std::vector<std::string> param_names(const Graph& g) {
   std::vector<std::string> out;
-  for (Node p : g.params()) out.push_back(p.name());
+  for (Node p : g.params())
+    if (is_float(p.dtype())) out.push_back(p.name());
   return out;
 }
 
