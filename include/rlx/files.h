@@ -1,10 +1,12 @@
 // Model files: safetensors and GGUF, in and out. Everything in a file is checked before memory is touched.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
 
 #include "rlx/graph.h"
+#include "rlx/op_attrs.h"
 
 namespace rlx {
 
@@ -23,9 +25,11 @@ struct Safetensors {
 /// Throws UserError on a malformed file, DeviceError where it cannot be read, Unsupported on a dtype RLX does not have.
 /// Arrays share the mapped file where it is aligned for their dtype; writing to them does not change it.
 Safetensors load_safetensors(const std::string& path);
-/// Atomic; byte for byte as the format's own library writes. Throws UserError, DeviceError.
+/// Atomic; byte for byte as the format's own library writes. `formats` names the 8-bit float types of u8 codes. Throws
+/// UserError, DeviceError.
 void save_safetensors(const std::string& path, const Tensors& tensors,
-                      const std::map<std::string, std::string>& metadata = {});
+                      const std::map<std::string, std::string>& metadata = {},
+                      const std::map<std::string, std::string>& formats = {});
 
 // ----------------------------------------------------------------------------------------------- GGUF
 
@@ -121,6 +125,45 @@ class GgufWriter {
   std::vector<std::pair<std::string, GgufValue>> values_;
   std::vector<Entry> tensors_;
 };
+
+// ---------------------------------------------------------------------------------------------- quantised files
+
+/// What the tensors become whose names match a glob pattern: `*`, `?`, `[...]`.
+struct QuantizeRule {
+  std::string pattern, type;
+};
+struct QuantizeOptions {
+  /// Of the float tensors of two or more axes, by name (docs/quantize.md); the others keep theirs, as all do where this is
+  /// empty. A rule's type may be `keep`.
+  std::string type;
+  std::vector<QuantizeRule> rules;  // of those that match a tensor the last counts
+  MxRule mx_rule = MxRule::Ceil;    // of the scales of mx types in safetensors files
+  std::map<std::string, std::string> metadata;  // more keys for a safetensors file
+  /// Called before each tensor with its name and place.
+  std::function<void(const std::string& tensor, std::size_t index, std::size_t count)> progress;
+};
+struct QuantizedTensor {
+  std::string name, from, type;
+  Extents shape;
+  std::int64_t bytes = 0;  // with its scales
+  double rms_error = 0, max_error = 0;
+  std::int64_t flushed = 0;  // blocks of one scale that held a value other than 0 and now hold none
+  std::int64_t clipped = 0;  // values beyond the largest that their scale can hold
+  std::string note;          // why it kept its type, or where blocks were flushed
+
+  std::int64_t elements() const { return count(shape); }
+  double bits_per_weight() const { return elements() ? 8.0 * double(bytes) / double(elements()) : 0; }
+};
+/// Converts the tensors of a safetensors or GGUF file and writes them in the format that the ending of `out` names, with the
+/// keys of a GGUF file where both are one. Throws UserError and writes nothing where something asked for cannot be done: a
+/// type that the file's format does not have, a rule without effect, a row that is no whole number of blocks, a value that
+/// the type cannot hold.
+std::vector<QuantizedTensor> quantize_file(const std::string& in, const std::string& out, const QuantizeOptions&);
+/// The same of tensors in memory.
+std::vector<QuantizedTensor> quantize_tensors(const Tensors&, const std::string& out, const QuantizeOptions&);
+/// The values of a safetensors or GGUF file: floats of 16 bits and more and integers as they are, what is quantised as f32,
+/// scales applied and not listed. Throws UserError, DeviceError; Unsupported for a type that RLX cannot read.
+Tensors load_values(const std::string& path);
 
 // ---------------------------------------------------------------------------------------------- saved graphs
 

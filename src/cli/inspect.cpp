@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/table.h"
 #include "cli/command.h"
+#include "files/tensor_source.h"
 #include "quant/block_format.h"
 #include "rlx/files.h"
 #include "rlx/op_def.h"
@@ -83,10 +84,12 @@ void inspect_gguf(const std::string& path, Json& object, std::string& text) {
 }
 
 void inspect_safetensors(const std::string& path, Json& object, std::string& text) {
-  Safetensors file = load_safetensors(path);
+  TensorSource file = open_tensors(path);
   if (!file.metadata.empty()) object["metadata"] = file.metadata;
   for (auto& [key, value] : file.metadata) text += fmt::format("{} = {}\n", key, value);
-  add_tensors(object, text, rows_of(file.tensors));
+  std::vector<Row> rows;
+  for (auto& t : file.tensors) rows.push_back({t.name, t.type, to_string(t.shape), count(t.shape), t.bytes()});
+  add_tensors(object, text, rows);
 }
 
 void inspect_run(const std::string& path, Json& object, std::string& text) {

@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   Context context;
   for (auto add :
-       {add_train, add_eval, add_export, add_generate, add_logits, add_run, add_inspect, add_devices, add_version})
+       {add_train, add_eval, add_export, add_generate, add_logits, add_quantize, add_run, add_inspect, add_formats, add_devices, add_version})
     add(app, context);
   auto is_command = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (auto all = app.get_subcommands({});

@@ -88,7 +88,7 @@ void GgufWriter::add(std::string name, const Array& values, std::uint32_t type) 
     auto wide = values.cast(DType::F32);
     float scale = tensor_scale_of(format, wide.values<float>());
     bytes = encode(format, wide.values<float>(), row_length(values.shape()), name, scale);
-    if (format.has_tensor_scale()) add(scale_name(name), Array(std::vector<float>{scale}, {1}), block_format("F32").id);
+    if (format.has_tensor_scale()) add(tensor_scale_name(name), Array(std::vector<float>{scale}, {1}), block_format("F32").id);
   }
   tensors_.push_back({std::move(name), type, values.shape(), std::move(bytes)});
 }

@@ -292,16 +292,24 @@ Safetensors load_safetensors(const std::string& path) {
 }
 
 void save_safetensors(const std::string& path, const Tensors& tensors,
-                      const std::map<std::string, std::string>& metadata) {
+                      const std::map<std::string, std::string>& metadata,
+                      const std::map<std::string, std::string>& formats) {
   struct Item {
     const std::string* name;
     const Array* array;
     const DTypeRow* row;
   };
   std::vector<Item> items;
+  for (auto& [name, format] : formats)
+    if (!tensors.contains(name)) fail(path, fmt::format("there is no tensor {} to be {}", in_quotes(name), format));
   for (auto& [name, array] : tensors) {
-    auto row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                            [&](auto& r) { return r.dtype == array.dtype() && !r.is_code; });
+    auto format = formats.find(name);
+    bool is_code = format != formats.end();
+    auto row = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](auto& r) {
+      return r.dtype == array.dtype() && r.is_code == is_code && (!is_code || r.name == format->second);
+    });
+    if (row == std::end(kDTypes) && is_code)
+      fail(path, fmt::format("tensor {} of {} cannot be {}", in_quotes(name), to_string(array.dtype()), format->second));
     if (row == std::end(kDTypes)) fail(path, fmt::format("tensor {} has no dtype", in_quotes(name)));
     if (name == kMetadata) fail(path, "a tensor cannot be named __metadata__");
     items.push_back({&name, &array, row});

@@ -1,31 +1,12 @@
 // GGUF's block types of E2M1 codes: MXFP4 with a power of two for 32 elements, NVFP4 with an E4M3 scale for 16.
 #include "quant/block_codecs.h"
+#include "quant/scaled.h"
 
 namespace rlx::blocks {
 namespace {
 
-constexpr float kE2M1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-constexpr float kMaxE2M1 = 6, kMaxE4M3 = 448, kMinE4M3 = 0x1p-9f;
-
-float e2m1_value(int code) { return code & 8 ? -kE2M1[code & 7] : kE2M1[code]; }
-// The reference has integers for values, so that its zero has no sign.
-float e2m1_unsigned_zero(int code) { return code == 8 ? 0.f : e2m1_value(code); }
-
-float e4m3_value(int code) {
-  int e = code >> 3 & 15, m = code & 7;
-  if (e == 15 && m == 7) return NAN;
-  float v = e == 0 ? std::ldexp(float(m), -9) : std::ldexp(float(8 + m), e - 10);
-  return code & 128 ? -v : v;
-}
-
-// The nearest code, ties to even, of a value from 0 on that is no more than the format's largest. Codes count up with
-// the values: those of one exponent are multiples of one step.
-int nearest_code(float v, int mantissa_bits, int min_exponent) {
-  int e = v == 0 ? min_exponent : std::max(std::ilogb(v), min_exponent);
-  return (e - min_exponent) * (1 << mantissa_bits) + int(std::nearbyint(std::ldexp(v, mantissa_bits - e)));
-}
-int to_e4m3(float v) { return nearest_code(v, 3, -6); }
-int to_e2m1(float v) { return nearest_code(std::min(std::fabs(v), kMaxE2M1), 1, 0) | (std::signbit(v) ? 8 : 0); }
+// Twice an E2M1 value. The reference has integers here, so that its zero has no sign.
+float doubled(std::span<const float, 256> e2m1, int code) { return code == 8 ? 0.f : 2 * e2m1[std::size_t(code)]; }
 
 // Half of an E8M0 scale, as 2^-128 is a subnormal f32; FF is NaN.
 float half_scale(int byte) { return byte == 255 ? NAN : std::ldexp(1.f, byte - 128); }
@@ -44,12 +25,13 @@ void MXFP4::encode(const float* in, std::byte* out) {
   // The logarithm is rounded to f32, as the reference does: just below a large power of two it is that power's.
   int scale = largest > 0 ? std::max(0, int(std::floor(float(std::log2(double(largest))))) - 2 + 127) : 0;
   float half = half_scale(scale);
+  auto e2m1 = decode_table(Format::F4E2M1);
   std::uint8_t q[kElements];
   for (int j = 0; j < kElements; ++j) {
     int best = 0;
     float least = std::fabs(in[j]);
     for (int k = 1; k < 8; ++k) {
-      float error = std::fabs(half * (2 * kE2M1[k]) - std::fabs(in[j]));
+      float error = std::fabs(half * doubled(e2m1, k) - std::fabs(in[j]));
       if (error < least) best = k, least = error;
     }
     q[j] = std::uint8_t(best && in[j] < 0 ? best | 8 : best);
@@ -59,9 +41,10 @@ void MXFP4::encode(const float* in, std::byte* out) {
 }
 void MXFP4::decode(const std::byte* in, float* out) {
   float half = half_scale(int(in[0]));
+  auto e2m1 = decode_table(Format::F4E2M1);
   for (int j = 0; j < 16; ++j) {
-    out[j] = half * (2 * e2m1_unsigned_zero(int(in[1 + j]) & 15));
-    out[j + 16] = half * (2 * e2m1_unsigned_zero(int(in[1 + j]) >> 4));
+    out[j] = half * doubled(e2m1, int(in[1 + j]) & 15);
+    out[j + 16] = half * doubled(e2m1, int(in[1 + j]) >> 4);
   }
 }
 
@@ -77,20 +60,21 @@ void NVFP4::encode_scaled(const float* in, float tensor_scale, std::byte* out) {
       std::fill(nibbles, nibbles + 8, std::byte(0));
       continue;
     }
-    int code = to_e4m3(std::clamp(largest / kMaxE2M1 / tensor_scale, kMinE4M3, kMaxE4M3));
-    float scale = e4m3_value(code) * tensor_scale;
-    auto nibble = [&](int j) { return scale == 0 ? 0 : to_e2m1(x[j] / scale); };
+    auto code = nvfp4_scale(largest, tensor_scale);
+    float scale = decode_table(Format::F8E4M3)[code] * tensor_scale;
+    auto nibble = [&](int j) { return scale == 0 ? 0 : int(rlx::encode(Format::F4E2M1, x[j] / scale)); };
     out[s] = std::byte(code);
     for (int j = 0; j < 8; ++j) nibbles[j] = std::byte(nibble(j) | nibble(j + 8) << 4);
   }
 }
 void NVFP4::decode(const std::byte* in, float* out) {
+  auto e2m1 = decode_table(Format::F4E2M1);
   for (int s = 0; s < 4; ++s) {
-    float half = e4m3_value(int(in[s])) * 0.5f;
+    float half = decode_table(Format::F8E4M3)[std::size_t(in[s])] * 0.5f;
     for (int j = 0; j < 8; ++j) {
       int byte = int(in[4 + 8 * s + j]);
-      out[16 * s + j] = half * (2 * e2m1_unsigned_zero(byte & 15));
-      out[16 * s + j + 8] = half * (2 * e2m1_unsigned_zero(byte >> 4));
+      out[16 * s + j] = half * doubled(e2m1, byte & 15);
+      out[16 * s + j + 8] = half * doubled(e2m1, byte >> 4);
     }
   }
 }

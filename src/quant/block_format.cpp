@@ -6,12 +6,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/parallel.h"
 #include "base/text.h"
 #include "quant/block_codecs.h"
+#include "quant/scaled.h"
 #include "rlx/array.h"
 
 namespace rlx {
 namespace {
+
+constexpr std::int64_t kGrain = 1 << 16;  // elements that a thread takes at a time
 
 // An element stored as T.
 template <class T>
@@ -146,12 +150,11 @@ std::int64_t encoded_size(const BlockFormat& format, std::int64_t rows, std::int
 
 float tensor_scale_of(const BlockFormat& format, std::span<const float> values) {
   if (!format.has_tensor_scale()) return 1;
-  constexpr float kLargest = 6 * 448;  // of an E2M1 code times an E4M3 scale
-  float scale = blocks::largest_magnitude(values.data(), std::int64_t(values.size())) / kLargest;
-  return scale > 0 ? scale : 1;
+  float largest = blocks::largest_magnitude(values.data(), std::int64_t(values.size()));
+  return largest != largest ? 1 : tensor_scale(largest, kNvfp4Divisor);
 }
 
-std::string scale_name(std::string_view tensor) {
+std::string tensor_scale_name(std::string_view tensor) {
   constexpr std::string_view kWeight = ".weight";
   if (tensor.ends_with(kWeight)) tensor.remove_suffix(kWeight.size());
   return std::string(tensor) + ".scale";
@@ -163,11 +166,15 @@ std::vector<std::byte> encode(const BlockFormat& format, std::span<const float> 
     throw Unsupported(fmt::format("[gguf] tensor {}: {} cannot be written", in_quotes(tensor), format.name));
   auto bytes = encoded_size(format, rows_of(values.size(), row_length, tensor), row_length, tensor);
   std::vector<std::byte> out(static_cast<std::size_t>(bytes));
-  auto n = std::int64_t(values.size()) / format.elements;
-  if (format.encode_scaled)
-    format.encode_scaled(values.data(), tensor_scale, out.data(), n);
-  else
-    format.encode(values.data(), out.data(), n);
+  parallel_for(std::int64_t(values.size()) / format.elements, kGrain / format.elements,
+               [&](std::int64_t begin, std::int64_t end) {
+                 auto from = values.data() + begin * format.elements;
+                 auto to = out.data() + begin * format.bytes;
+                 if (format.encode_scaled)
+                   format.encode_scaled(from, tensor_scale, to, end - begin);
+                 else
+                   format.encode(from, to, end - begin);
+               });
   return out;
 }
 
@@ -204,7 +211,9 @@ void decode(const BlockFormat& format, std::span<const std::byte> bytes, std::sp
   if (n * format.elements != std::int64_t(values.size()) || n * format.bytes != std::int64_t(bytes.size()))
     throw UserError(fmt::format("[gguf] tensor {}: {} bytes of {} do not hold {} elements", in_quotes(tensor),
                                 bytes.size(), format.name, values.size()));
-  format.decode(bytes.data(), values.data(), n);
+  parallel_for(n, kGrain / format.elements, [&](std::int64_t begin, std::int64_t end) {
+    format.decode(bytes.data() + begin * format.bytes, values.data() + begin * format.elements, end - begin);
+  });
 }
 
 }  // namespace rlx

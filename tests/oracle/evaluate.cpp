@@ -7,7 +7,8 @@
 // the float inputs are taken as well. The graph goes through its text form and `verify` on the way. Instead of op,
 // attrs and inputs a request may hold {"graph": text, "feeds": {name: array}} and is answered with {"outputs": […]}, or
 // {"block": "Q4_0", "encode": array of f32, "scale": tensor scale, by default the one that fits} or {"block": "Q4_0",
-// "decode": array of u8}, whose last axis is rows of a GGUF type.
+// "decode": array of u8}, whose last axis is rows of a GGUF type; "format" instead of "block" has a number format's
+// codes of f64 and "saturate".
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -89,10 +90,25 @@ json code_blocks(const json& request) {
   return {{"output", to_json(out)}, {"scale", to_json(scales)}};
 }
 
+json code_format(const json& request) {
+  Format format = format_from_string(request.at("format").get<std::string>());
+  bool encodes = request.contains("encode"), saturate = request.value("saturate", true);
+  Array in = array_from(request.at(encodes ? "encode" : "decode"));
+  Array out(encodes ? DType::U8 : DType::F64, in.shape());
+  for (std::int64_t i = 0; i < in.size(); ++i) {
+    if (encodes)
+      out.values<std::uint8_t>()[std::size_t(i)] = encode(format, in.values<double>()[std::size_t(i)], saturate);
+    else
+      out.values<double>()[std::size_t(i)] = decode(format, in.values<std::uint8_t>()[std::size_t(i)]);
+  }
+  return {{"output", to_json(out)}};
+}
+
 json evaluate_request(const json& request) {
   std::string device = request.value("device", "interpreter");
   if (request.contains("table")) return op_table();
   if (request.contains("block")) return code_blocks(request);
+  if (request.contains("format")) return code_format(request);
   if (request.contains("graph")) {
     Feeds feeds;
     for (auto& [name, value] : request.at("feeds").items()) feeds[name] = array_from(value);

@@ -119,7 +119,7 @@ def nvfp4(values):
     """Numerics of the format in f32: {tensor scale, block scales, codes}."""
     with np.errstate(all="ignore"):
         tensor = F32(np.abs(values).max()) / F32(2688)
-        tensor = tensor if tensor > 0 else F32(1)
+        tensor = max(tensor, F32(2.0**-126)) if tensor > 0 else F32(1)
         blocks = values.reshape(-1, 16)
         largest = np.abs(blocks).max(1) / F32(6) / tensor
         scales = np.clip(largest, F32(2.0**-9), F32(448)).astype(ml_dtypes.float8_e4m3fn)

@@ -152,8 +152,8 @@ TEST(BlockFormat, ABlockWithoutAValueIsMarked) {
 
 TEST(BlockFormat, Nvfp4HasATensorScale) {
   auto& format = block_format("NVFP4");
-  EXPECT_EQ(scale_name("blk.0.ffn_up.weight"), "blk.0.ffn_up.scale");
-  EXPECT_EQ(scale_name("w"), "w.scale");
+  EXPECT_EQ(tensor_scale_name("blk.0.ffn_up.weight"), "blk.0.ffn_up.scale");
+  EXPECT_EQ(tensor_scale_name("w"), "w.scale");
   // A block far below the tensor's largest is flushed to zero; no scale byte is NaN.
   std::vector<float> x(128), back(128);
   x[0] = 3000, x[70] = 1e-5f;
