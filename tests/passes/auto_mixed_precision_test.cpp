@@ -579,6 +579,30 @@ TEST(MixedPrecision, EveryPolicyGivesTheF32ValuesNearly) {
       }
 }
 
+// On the cpu such a cast is the product's own f32 sums, which may be several params' next values and be read as well.
+TEST(MixedPrecision, WidenedProductsAsUpdates) {
+  Graph g;
+  Node x = g.input("x", DType::BF16, {4, 8}), w = g.param("w", DType::BF16, {8, 4});
+  Node product = matmul(x, w), wide = cast(product, DType::F32);
+  for (const char* name : {"a", "b"}) g.param(name, DType::F32, {4, 4});
+  Node turned = cast(transpose(product, {1, 0}), DType::F32);
+  g.set_outputs({wide, wide, turned, relu(product), sum(product, {0}), matmul(product, product), g.find_leaf("a") + wide});
+  std::vector<std::vector<Array>> runs;
+  for (Device device : {Device::reference(), Device::cpu()}) {
+    CompiledGraph c = Session(device).compile(g, {.updates = {{"a", 0}, {"b", 1}}});
+    c.set_param("w", numbers({8, 4}, 2, 2).cast(DType::BF16));
+    for (const char* name : {"a", "b"}) c.set_param(name, Array(DType::F32, {4, 4}));
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      runs.push_back(c.run({{"x", numbers({4, 8}, step, 2).cast(DType::BF16)}}));
+      runs.back().push_back(c.param("a")), runs.back().push_back(c.param("b"));
+    }
+  }
+  for (std::size_t step = 0; step < 3; ++step)
+    for (std::size_t k = 0; k < runs[0].size(); ++k)
+      for (std::int64_t i = 0; i < runs[step][k].size(); ++i)
+        EXPECT_NEAR(runs[step + 3][k].at(i), runs[step][k].at(i), 0.05) << step << " " << k << " " << i;
+}
+
 // With strict rounding the cpu gives the interpreter's bits, up to the order of sums.
 TEST(MixedPrecision, StrictRoundingIsTheReferences) {
   Graph g = grad_with_loss(lower(small_net()).graph, {"c1", "c2", "c3", "fc"});
