@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/file.h"
@@ -41,6 +42,14 @@ const BlockFormat& format_of(std::uint32_t type, const std::string& name) {
   if (auto f = find_block_format(type)) return *f;
   throw UserError(fmt::format("[gguf] tensor {}: the type {} is not known", in_quotes(name), type));
 }
+// Other readers take a NaN scale for 0, so a file gets none.
+void check_finite(std::span<const float> values, const BlockFormat& format, const std::string& name) {
+  auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  throw UserError(fmt::format("[gguf] tensor {}: element {} is {}, which {} cannot hold", in_quotes(name),
+                              bad - values.begin(), *bad, format.name));
+}
+
 std::int64_t row_length(const Extents& shape) { return shape.empty() ? 1 : shape.back(); }
 std::uint64_t padded(std::uint64_t size, std::uint64_t alignment) {
   return (size + alignment - 1) / alignment * alignment;
@@ -87,8 +96,10 @@ void GgufWriter::add(std::string name, const Array& values, std::uint32_t type) 
   } else {
     auto wide = values.cast(DType::F32);
     float scale = tensor_scale_of(format, wide.values<float>());
+    if (format.has_tensor_scale()) check_finite(wide.values<float>(), format, name);
     bytes = encode(format, wide.values<float>(), row_length(values.shape()), name, scale);
-    if (format.has_tensor_scale()) add(tensor_scale_name(name), Array(std::vector<float>{scale}, {1}), block_format("F32").id);
+    if (format.has_tensor_scale())
+      add(tensor_scale_name(name), Array(std::vector<float>{scale}, {1}), block_format("F32").id);
   }
   tensors_.push_back({std::move(name), type, values.shape(), std::move(bytes)});
 }

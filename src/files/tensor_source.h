@@ -34,7 +34,7 @@ TensorSource open_tensors(const std::string& path);
 
 /// The metadata key under which a safetensors file says what its quantised tensors are: a JSON object of
 /// {"type": name, "shape": […]} by name.
-inline constexpr const char* kQuantizedKey = "quantized";
+inline constexpr const char* kQuantizedKey = "rlx.quantized";
 std::string quantized_text(const std::vector<std::pair<std::string, const QuantizedArray*>>&);
 
 }  // namespace rlx

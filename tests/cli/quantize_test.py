@@ -249,7 +249,7 @@ def test_safetensors_can_be_read_by_others(model, tensors, tmp_path, kind):
     report = quantize(model, "-o", out, "--type", kind)
     read = raw(out)
     rows = {r["name"]: r for r in report["tensors"]}
-    about = json.loads(metadata(out)["quantized"])
+    about = json.loads(metadata(out)["rlx.quantized"])
     assert metadata(out)["by"] == "a test" and set(about) == set(MATRICES)
     for name in MATRICES:
         x = tensors[name].astype(F32)

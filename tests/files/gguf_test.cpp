@@ -229,6 +229,23 @@ TEST(Gguf, MalformedFilesAreRefused) {
   EXPECT_THROW(GgufFile::open("/no/such/file"), DeviceError);
 }
 
+TEST(Gguf, Nvfp4BringsItsTensorScale) {
+  GgufWriter w;
+  Array a(DType::F32, {2, 64});
+  for (std::int64_t i = 0; i < a.size(); ++i) a.values<float>()[std::size_t(i)] = float(i - 64);
+  w.add("a.weight", a, gguf_type("nvfp4"));
+  a.values<float>()[3] = NAN;
+  EXPECT_EQ(message_of([&] { w.add("b.weight", a, gguf_type("nvfp4")); }),
+            "[gguf] tensor \"b.weight\": element 3 is nan, which NVFP4 cannot hold");
+  TemporaryFile out;
+  w.write(out.path());
+  auto file = GgufFile::open(out.path());
+  ASSERT_EQ(file.tensors().size(), 2u);
+  EXPECT_EQ(float(file.tensor("a.scale").to_array().at(0)), 64.f / 2688.f);
+  EXPECT_NEAR(file.tensor("a.weight").to_array().at(0) * 64 / 2688, -64, 1e-4);
+  EXPECT_NEAR(load_values(out.path()).at("a.weight").at(0), -64, 1e-4);
+}
+
 TEST(Gguf, WriterRefuses) {
   GgufWriter w;
   Array a(std::vector<float>{1, 2}, {2});

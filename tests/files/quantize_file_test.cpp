@@ -87,14 +87,14 @@ TEST(QuantizeFile, MetadataMustFitTheTensors) {
   auto good = load_safetensors(file.path());
   auto with = [&](const std::string& text) {
     auto metadata = good.metadata;
-    metadata["quantized"] = text;
+    metadata["rlx.quantized"] = text;
     save_safetensors(file.path(), good.tensors, metadata, good.formats);
     return message_of([&] { load_values(file.path()); });
   };
   EXPECT_EQ(with(R"({"w": {"type": "mxfp4", "shape": [4, 256]}})"), "no error");
   const std::pair<const char*, const char*> kCases[] = {
-      {"[1]", "the metadata quantized is no JSON object"},
-      {"{", "the metadata quantized is no JSON object"},
+      {"[1]", "the metadata rlx.quantized is no JSON object"},
+      {"{", "the metadata rlx.quantized is no JSON object"},
       {R"({"w": 1})", "its metadata is not"},
       {R"({"w": {"type": "mxfp4"}})", "its metadata is not"},
       {R"({"w": {"type": "mxfp5", "shape": [4, 256]}})", "have no type \"mxfp5\""},
