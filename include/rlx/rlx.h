@@ -6,5 +6,6 @@
 #include "rlx/graph.h"
 #include "rlx/op_def.h"
 #include "rlx/ops.h"
+#include "rlx/optim.h"
 #include "rlx/session.h"
 #include "rlx/transform.h"

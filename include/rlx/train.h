@@ -1,4 +1,4 @@
-// Training: optimizers as graphs, the bitnet language model, training runs, and what a trained model does.
+// Training: the bitnet language model, training runs, and what a trained model does. Optimizers are in rlx/optim.h.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,51 +7,6 @@
 #include "rlx/session.h"
 
 namespace rlx {
-
-// ---------------------------------------------------------------------------------------------- optimizers
-
-/// What changes from step to step: scalar nodes, usually inputs of the step graph.
-struct StepNodes {
-  Node learning_rate, weight_decay;
-  Node step;  // counts from 1
-};
-/// What an optimizer keeps of a param between steps: a Param of the graph, and its value after the step.
-struct StateNode {
-  Node param, next;
-};
-
-/// AdamW (Loshchilov, Hutter, 2019): decay is decoupled and multiplied by the learning rate, both moments are corrected
-/// for their bias, ε is added after the square root.
-struct AdamW {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-};
-
-/// How far Muon steps: times √max(1, out/in), 0.2·√max(out, in) (steps as long as AdamW's), or 1.
-enum class MuonScale : std::uint8_t { Original, MatchRmsAdamw, None };
-std::span<const std::string_view> enum_names(MuonScale);
-
-/// Muon (Jordan and others, 2024): momentum whose update is orthogonalised by Newton-Schulz steps. For 2-D params only.
-struct Muon {
-  double momentum = 0.95, epsilon = 1e-7;
-  int steps = 5;
-  bool nesterov = true;
-  MuonScale scale = MuonScale::Original;
-  bool bf16 = false;  // the Newton-Schulz steps in bf16, as torch.optim.Muon does
-  int out_axis = 0;   // the axis of outputs: 0 of [out, in], 1 of [in, out]
-};
-
-/// The param after one step. Adds the state to `states`: params named `adamw.m.<name>` and `adamw.v.<name>`, zero
-/// before the first step, of the param's dtype (f32 where that is f16 or bf16). Throws UserError where param is no
-/// float Param or the gradient has another shape.
-Node adamw_update(const AdamW&, Node param, Node gradient, const StepNodes&, std::vector<StateNode>& states);
-/// The same; one state, `muon.m.<name>`. Throws UserError where the param is not 2-D.
-Node muon_update(const Muon&, Node param, Node gradient, const StepNodes&, std::vector<StateNode>& states);
-/// The Newton-Schulz steps on x / max(‖x‖, ε), over the last two axes: singular values end near 1.
-Node orthogonalize(Node x, const Muon& = {});
-/// √Σ x² over all elements of all, at least f32.
-Node global_norm(const Nodes& gradients);
-/// Gradients times min(1, max_norm / (norm + 1e-6)).
-Nodes clip_by_global_norm(const Nodes& gradients, Node norm, double max_norm);
 
 // ---------------------------------------------------------------------------------------------- loss scaling
 

@@ -119,24 +119,15 @@ Nodes grad(Node y, const Nodes& wrt, Node dy) {
   return out;
 }
 
-static Node copy_graph(const Graph& from, Graph& to, std::map<int, Node>& copies) {
-  for (int id = 0; id < from.size(); ++id) {
-    Nodes inputs;
-    for (auto& in : from.node(id).inputs()) inputs.push_back(copies.at(in.id()));
-    copies[id] = copy_node(from.node(id), to, std::move(inputs));
-  }
-  return copies.at(from.outputs()[0].id());
-}
-
 Graph grad_with_loss(const Graph& graph, const Nodes& wrt) {
   if (graph.outputs().empty()) throw UserError("grad_with_loss: the graph has no output to differentiate");
   Graph out;
-  std::map<int, Node> copies;
-  Node loss = copy_graph(graph, out, copies);
+  Nodes copies = copy_nodes(graph, out);
+  Node loss = copies[std::size_t(graph.outputs()[0].id())];
   Nodes leaves;
   for (auto& w : wrt) {
     if (!w || !same(w.graph(), graph)) throw UserError("grad_with_loss: " + w.text() + " is not a node of the graph");
-    leaves.push_back(copies.at(w.id()));
+    leaves.push_back(copies[std::size_t(w.id())]);
   }
   std::string name = "d_output";
   for (int n = 2; out.find_leaf(name); ++n) name = fmt::format("d_output_{}", n);

@@ -272,4 +272,14 @@ Node copy_node(Node node, Graph& to, Nodes inputs) {
   return out;
 }
 
+Nodes copy_nodes(const Graph& from, Graph& to) {
+  Nodes copies;
+  for (int id = 0; id < from.size(); ++id) {
+    Nodes inputs;
+    for (auto& in : from.node(id).inputs()) inputs.push_back(copies[std::size_t(in.id())]);
+    copies.push_back(copy_node(from.node(id), to, std::move(inputs)));
+  }
+  return copies;
+}
+
 }  // namespace rlx

@@ -52,6 +52,8 @@ struct ConstantAttrs {
 Type infer_type(const TypeArgs& args);
 /// Copies a node into another graph on new inputs, with names and origins.
 Node copy_node(Node node, Graph& to, Nodes inputs);
+/// Copies all nodes of a graph into another; gives the copies by the ids of the originals.
+Nodes copy_nodes(const Graph& from, Graph& to);
 std::string quoted(std::string_view text);
 
 }  // namespace rlx

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <list>
@@ -35,9 +36,37 @@ class Memory {
   std::size_t bytes_;
 };
 
-struct Param {
-  Array value;       // what the graph reads
-  Array next;        // where an update is written; the two change places after a run
+// Counts the writes to tensors of this device, and what is bound where: what is equal has not changed.
+std::uint64_t next_stamp() {
+  static std::atomic<std::uint64_t> stamps = 0;
+  return ++stamps;
+}
+
+class CpuTensor : public DeviceTensor {
+ public:
+  explicit CpuTensor(Array value) : DeviceTensor(value.dtype(), value.shape()), value_(std::move(value)) {}
+  void upload(const Array& value) override {
+    if (value.byte_size()) std::memcpy(value_.bytes(), value.bytes(), value.byte_size());
+    written_ = next_stamp();
+  }
+  Array read() const override { return value_.clone(); }
+  const Array& value() const { return value_; }
+  std::uint64_t written() const { return written_; }
+  /// Takes another memory for its own.
+  void swap(Array& other) {
+    std::swap(value_, other);
+    written_ = next_stamp();
+  }
+
+ private:
+  Array value_;
+  std::uint64_t written_ = next_stamp();
+};
+
+// A bound leaf.
+struct Leaf {
+  std::shared_ptr<CpuTensor> tensor;
+  Array next;  // where an update is written; the tensor's memory and this change places after a run
 };
 
 struct PlanEntry {
@@ -45,8 +74,9 @@ struct PlanEntry {
   Plan plan;
   std::unique_ptr<Memory> arena, kept;
   std::vector<std::byte*> buffers;
+  std::map<int, Array> fed;              // after a run: outputs that are inputs which were fed
   std::vector<int> leaf_buffers;         // whose memory is another's at each run
-  std::uint64_t kept_version = 0;        // of the params that the kept values were computed from
+  std::uint64_t kept_stamp = 0;          // of the params that the kept values were computed from
   std::vector<double> seconds;           // of each step, while times are asked for
 };
 
@@ -62,63 +92,56 @@ class CpuExecutable : public Executable {
     if (time_steps_ && !plans_.empty()) std::fputs(report().c_str(), stderr);
   }
 
-  void set_param(const std::string& name, const Array& value) override {
-    auto& p = params_[name];
-    if (!p.value.bytes() || p.value.shape() != value.shape()) p.value = Array(value.dtype(), value.shape());
-    if (value.byte_size()) std::memcpy(p.value.bytes(), value.bytes(), value.byte_size());
-    if (!changing_.contains(name)) ++version_;
+  void bind(const std::string& name, DeviceTensorPtr tensor) override {
+    auto& leaf = leaves_[name];
+    leaf.tensor = std::static_pointer_cast<CpuTensor>(std::move(tensor));
+    bound_ = next_stamp();
   }
-  Array param(const std::string& name) const override { return params_.at(name).value.clone(); }
 
   std::vector<Array> run(const ArrayMap& inputs, std::span<const int> outputs, const Bindings& symbols) override {
-    PlanEntry& e = entry(symbols_with_params(symbols));
+    ran_ = 0;
+    PlanEntry& e = entry(symbols);
     for (int b : e.leaf_buffers) {
       auto& buffer = e.plan.buffers[std::size_t(b)];
       auto it = inputs.find(buffer.leaf);
       bool next = buffer.place == Buffer::Place::Next;
-      e.buffers[std::size_t(b)] = next ? next_value(buffer.leaf).bytes() : it != inputs.end() ? it->second.bytes() : params_.at(buffer.leaf).value.bytes();
+      e.buffers[std::size_t(b)] = next ? next_value(buffer.leaf).bytes() : it != inputs.end() ? it->second.bytes() : leaves_.at(buffer.leaf).tensor->value().bytes();
     }
     run_steps(e);
     std::vector<Array> out;
     for (int i : outputs) out.push_back(read(e, i));
+    keep_fed(e, inputs);
     for (auto& u : options_.updates) {
       auto& r = e.plan.results[std::size_t(u.output)];
       auto& b = e.plan.buffers[std::size_t(r.buffer)];
       if (b.place != Buffer::Place::Next || b.leaf != u.param) copy_result(e, r, next_value(u.param));
     }
-    for (auto& u : options_.updates) std::swap(params_.at(u.param).value, params_.at(u.param).next);
+    for (auto& u : options_.updates) leaves_.at(u.param).tensor->swap(leaves_.at(u.param).next);
+    ran_ = next_stamp();
     return out;
   }
 
+  DeviceTensorPtr result(int output) override;
   std::string report() const override;
 
  private:
-  Bindings symbols_with_params(Bindings symbols) const;
   PlanEntry& entry(const Bindings& symbols);
   void run_steps(PlanEntry& e);
   Array read(const PlanEntry& e, int output) const;
   static void copy_result(const PlanEntry& e, const Result& r, Array to);
   Array next_value(const std::string& param);
+  void keep_fed(PlanEntry& e, const ArrayMap& inputs) const;
+  std::uint64_t params_stamp() const;
 
   static constexpr std::size_t kMostPlans = 16;
   CompileOptions options_;
   Graph graph_;
   std::set<std::string> changing_;
-  std::map<std::string, Param, std::less<>> params_;
-  std::uint64_t version_ = 1;
+  std::map<std::string, Leaf, std::less<>> leaves_;
+  std::uint64_t bound_ = 0, ran_ = 0;  // when something was bound last, and when the last run ended; 0: never
   std::list<PlanEntry> plans_;  // most recently used first
   bool time_steps_ = false;
 };
-
-// Symbols that only a param's shape says.
-Bindings CpuExecutable::symbols_with_params(Bindings symbols) const {
-  for (auto& leaf : graph_.params()) {
-    auto it = params_.find(leaf.name());
-    if (it == params_.end() || is_static(leaf.shape())) continue;
-    for (std::size_t d = 0; d < leaf.shape().size(); ++d) leaf.shape()[d].solve(it->second.value.shape()[d], symbols);
-  }
-  return symbols;
-}
 
 PlanEntry& CpuExecutable::entry(const Bindings& symbols) {
   auto it = std::ranges::find(plans_, symbols, &PlanEntry::symbols);
@@ -164,9 +187,9 @@ void CpuExecutable::run_steps(PlanEntry& e) {
       e.seconds[i] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
   };
-  if (e.kept_version != version_) {
+  if (std::uint64_t stamp = params_stamp(); e.kept_stamp != stamp) {
     run(true);
-    e.kept_version = version_;
+    e.kept_stamp = stamp;
   }
   run(false);
 }
@@ -184,9 +207,40 @@ Array CpuExecutable::read(const PlanEntry& e, int output) const {
 }
 
 Array CpuExecutable::next_value(const std::string& param) {
-  Param& p = params_.at(param);
-  if (!p.next.bytes() || p.next.shape() != p.value.shape()) p.next = Array(p.value.dtype(), p.value.shape());
-  return p.next;
+  Leaf& leaf = leaves_.at(param);
+  const Array& value = leaf.tensor->value();
+  if (!leaf.next.bytes() || leaf.next.shape() != value.shape()) leaf.next = Array(value.dtype(), value.shape());
+  return leaf.next;
+}
+
+// The newest change of what kept values depend on.
+std::uint64_t CpuExecutable::params_stamp() const {
+  std::uint64_t stamp = bound_;
+  for (auto& [name, leaf] : leaves_)
+    if (!changing_.contains(name)) stamp = std::max(stamp, leaf.tensor->written());
+  return stamp;
+}
+
+// The caller may change what it fed once the run is over.
+void CpuExecutable::keep_fed(PlanEntry& e, const ArrayMap& inputs) const {
+  e.fed.clear();
+  for (int i = 0; i < int(e.plan.results.size()); ++i) {
+    auto& b = e.plan.buffers[std::size_t(e.plan.results[std::size_t(i)].buffer)];
+    if (b.place == Buffer::Place::Leaf && inputs.contains(b.leaf)) e.fed.emplace(i, read(e, i));
+  }
+}
+
+DeviceTensorPtr CpuExecutable::result(int output) {
+  if (!ran_) return nullptr;
+  PlanEntry& e = plans_.front();
+  if (auto it = e.fed.find(output); it != e.fed.end()) return std::make_shared<CpuTensor>(it->second);
+  auto& r = e.plan.results[std::size_t(output)];
+  auto& b = e.plan.buffers[std::size_t(r.buffer)];
+  bool of_leaf = b.place == Buffer::Place::Leaf || b.place == Buffer::Place::Next;
+  if (of_leaf && (bound_ > ran_ || leaves_.at(b.leaf).tensor->written() > ran_)) return nullptr;
+  if (of_leaf || !View{r.buffer, r.offset, r.shape, r.strides}.is_contiguous()) return std::make_shared<CpuTensor>(read(e, output));
+  std::byte* bytes = e.buffers[std::size_t(r.buffer)] + r.offset * std::int64_t(size_of(r.dtype));
+  return std::make_shared<CpuTensor>(Array::borrow(bytes, r.dtype, r.shape));
 }
 
 std::string CpuExecutable::report() const {
@@ -208,6 +262,7 @@ class CpuBackend : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph, const CompileOptions& options) override {
     return std::make_unique<CpuExecutable>(graph, options);
   }
+  DeviceTensorPtr make_tensor(DType dtype, Extents shape) override { return std::make_shared<CpuTensor>(Array(dtype, std::move(shape))); }
 };
 
 }  // namespace
