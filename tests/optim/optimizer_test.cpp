@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& golden() {
-  static const Json numbers = Json::parse(std::ifstream(std::string(RLX_TESTS_DIR) + "/train/golden/optimizers.json"));
+  static const Json numbers = Json::parse(std::ifstream(std::string(RLX_TESTS_DIR) + "/optim/golden/optimizers.json"));
   return numbers;
 }
 Array array_of(const Json& j, DType dtype = DType::F64) {
