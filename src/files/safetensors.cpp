@@ -89,17 +89,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool start_object(std::size_t) override {
     switch (place_) {
-      case Place::Start:
-        place_ = Place::Top;
-        return true;
-      case Place::BeforeMetadata:
-        place_ = Place::Metadata;
-        return true;
-      case Place::BeforeTensor:
-        place_ = Place::Tensor;
-        return true;
-      default:
-        return unexpected("an object");
+      case Place::Start: place_ = Place::Top; return true;
+      case Place::BeforeMetadata: place_ = Place::Metadata; return true;
+      case Place::BeforeTensor: place_ = Place::Tensor; return true;
+      default: return unexpected("an object");
     }
   }
   bool end_object() override {
@@ -179,21 +172,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool stop_at(const std::string& what) { return stop(fmt::format("tensor {}: {}", in_quotes(name_), what)); }
   bool unexpected(const std::string& got) {
     switch (place_) {
-      case Place::Start:
-        return stop(fmt::format("the header is {}, expected an object", got));
+      case Place::Start: return stop(fmt::format("the header is {}, expected an object", got));
       case Place::BeforeMetadata:
-      case Place::Metadata:
-        return stop(fmt::format("__metadata__: got {}, expected an object of texts", got));
-      case Place::DType:
-        return stop_at(fmt::format("got {} for dtype, expected a text", got));
+      case Place::Metadata: return stop(fmt::format("__metadata__: got {}, expected an object of texts", got));
+      case Place::DType: return stop_at(fmt::format("got {} for dtype, expected a text", got));
       case Place::BeforeShape:
-      case Place::Shape:
-        return stop_at(fmt::format("got {} in shape, expected sizes of 0 or more", got));
+      case Place::Shape: return stop_at(fmt::format("got {} in shape, expected sizes of 0 or more", got));
       case Place::BeforeOffsets:
       case Place::Offsets:
         return stop_at(fmt::format("got {} in data_offsets, expected two offsets of 0 or more", got));
-      default:
-        return stop_at(fmt::format("got {}, expected an object with dtype, shape and data_offsets", got));
+      default: return stop_at(fmt::format("got {}, expected an object with dtype, shape and data_offsets", got));
     }
   }
 
@@ -309,7 +297,8 @@ void save_safetensors(const std::string& path, const Tensors& tensors,
       return r.dtype == array.dtype() && r.is_code == is_code && (!is_code || r.name == format->second);
     });
     if (row == std::end(kDTypes) && is_code)
-      fail(path, fmt::format("tensor {} of {} cannot be {}", in_quotes(name), to_string(array.dtype()), format->second));
+      fail(path,
+           fmt::format("tensor {} of {} cannot be {}", in_quotes(name), to_string(array.dtype()), format->second));
     if (row == std::end(kDTypes)) fail(path, fmt::format("tensor {} has no dtype", in_quotes(name)));
     if (name == kMetadata) fail(path, "a tensor cannot be named __metadata__");
     items.push_back({&name, &array, row});

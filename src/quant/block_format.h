@@ -39,8 +39,8 @@ const BlockFormat& block_format(std::string_view name);
 /// names `tensor` and the types that would do) or the size does not fit 63 bits.
 std::int64_t encoded_size(const BlockFormat&, std::int64_t rows, std::int64_t row_length, std::string_view tensor);
 
-/// The tensor scale that holds the largest of these values: their largest magnitude / 2688 for NVFP4, at least 2^-126; 1
-/// for the types without one, and where that is 0 or not finite.
+/// The tensor scale that holds the largest of these values: their largest magnitude / 2688 for NVFP4, at least 2^-126;
+/// 1 for the types without one, and where that is 0 or not finite.
 float tensor_scale_of(const BlockFormat&, std::span<const float> values);
 /// The name of the tensor (f32, one element) that holds the tensor scale: `a.scale` for `a.weight`, else name +
 /// ".scale".
