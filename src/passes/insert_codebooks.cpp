@@ -7,6 +7,7 @@
 #include "ops/rules.h"
 #include "rewrite/rewrite.h"
 #include "rlx/op_attrs.h"
+#include "rlx/optim.h"
 #include "rlx/transform.h"
 
 namespace rlx {
@@ -19,14 +20,8 @@ bool takes_weight(Node n) {
   return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
 }
 
-// Whether a name is what the pattern says: * is any text, ? any character.
-bool fits(std::string_view name, std::string_view pattern) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*') return fits(name, pattern.substr(1)) || (!name.empty() && fits(name.substr(1), pattern));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && fits(name.substr(1), pattern.substr(1));
-}
 bool fits_any(std::string_view name, const std::vector<std::string>& patterns) {
-  return std::ranges::any_of(patterns, [&](auto& p) { return fits(name, p); });
+  return std::ranges::any_of(patterns, [&](auto& p) { return fits_pattern(name, p); });
 }
 
 void check(const Graph& graph, const CodebookConfig& config) {
@@ -38,7 +33,7 @@ void check(const Graph& graph, const CodebookConfig& config) {
   for (auto* patterns : {&config.weights, &config.keep})
     for (auto& pattern : *patterns) {
       bool found = pattern == "*";
-      for (auto& p : graph.params()) found |= fits(p.name(), pattern);
+      for (auto& p : graph.params()) found |= fits_pattern(p.name(), pattern);
       if (!found)
         throw UserError(fmt::format("[{}] {}: the graph has no param \"{}\"", kPass,
                                     patterns == &config.keep ? "keep" : "weights", pattern));
