@@ -1,5 +1,5 @@
-// Gradients are graphs. The backward parts of activations and of batch normalisation are ops of their own, which a device
-// may run as they are and lower_backward_ops takes apart.
+// Gradients are graphs. The backward parts of activations and of batch normalisation are ops of their own, which a
+// device may run as they are and lower_backward_ops takes apart.
 #include <cmath>
 #include <cstdio>
 
@@ -7,14 +7,12 @@
 
 using namespace rlx;
 
-static bool holds(bool condition, const char* what) {
-  std::printf("%s: %s\n", condition ? "ok" : "FAILED", what);
-  return condition;
-}
+static bool holds(bool yes, const char* what) { return std::printf("%s: %s\n", yes ? "ok" : "FAILED", what), yes; }
 
 static Array values(Extents shape, double frequency, double offset = 0) {
   Array out(DType::F64, std::move(shape));
-  for (std::int64_t i = 0; i < out.size(); ++i) out.values<double>()[std::size_t(i)] = offset + std::sin(frequency * double(i + 1));
+  for (std::int64_t i = 0; i < out.size(); ++i)
+    out.values<double>()[std::size_t(i)] = offset + std::sin(frequency * double(i + 1));
   return out;
 }
 
@@ -46,7 +44,7 @@ int main() {
   ok &= holds(same(lower_backward_ops(lowered), lowered), "a graph without them comes back as it is");
 
   ArrayMap feeds{{"x", values({2, 3, 3, 4}, 0.3)}, {"gamma", values({4}, 1.1, 1)}, {"beta", values({4}, 0.7)},
-                 {"mean", values({4}, 0.5)}, {"var", values({4}, 0.9, 2)}, {"unused", values({4}, 1)}};
+                 {"mean", values({4}, 0.5)},       {"var", values({4}, 0.9, 2)},   {"unused", values({4}, 1)}};
   auto run = [&](const Graph& graph, const Device& device) {
     CompiledGraph compiled = Session(device).compile(graph);
     ArrayMap inputs{{"x", feeds.at("x")}};
@@ -57,7 +55,8 @@ int main() {
   auto gradients = run(back, Device::cpu()), expanded = run(lowered, Device::cpu());
   double apart = 0, off = 0;
   for (std::size_t k = 0; k < gradients.size(); ++k)
-    for (std::int64_t i = 0; i < gradients[k].size(); ++i) apart = std::max(apart, std::fabs(gradients[k].at(i) - expanded[k].at(i)));
+    for (std::int64_t i = 0; i < gradients[k].size(); ++i)
+      apart = std::max(apart, std::fabs(gradients[k].at(i) - expanded[k].at(i)));
   ok &= holds(apart < 1e-12, "whole or taken apart, the gradient is the same");
 
   // Against central differences of the loss.

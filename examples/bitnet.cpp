@@ -4,18 +4,15 @@
 #include <cstdio>
 
 #include "rlx/rlx.h"
-#include "rlx/train.h"
 
 using namespace rlx;
 
-static bool holds(bool condition, const char* what) {
-  std::printf("%s: %s\n", condition ? "ok" : "FAILED", what);
-  return condition;
-}
+static bool holds(bool yes, const char* what) { return std::printf("%s: %s\n", yes ? "ok" : "FAILED", what), yes; }
 
 static Array values(Extents shape, double frequency) {
   Array out(DType::F32, std::move(shape));
-  for (std::int64_t i = 0; i < out.size(); ++i) out.values<float>()[std::size_t(i)] = float(std::sin(frequency * double(i * i + 1)));
+  for (std::int64_t i = 0; i < out.size(); ++i)
+    out.values<float>()[std::size_t(i)] = float(std::sin(frequency * double(i * i + 1)));
   return out;
 }
 
@@ -33,7 +30,8 @@ int main() {
   auto [qat, report] = inject_bitnet_qat(model, config);
   for (auto& name : report.ternary_weights) std::printf("ternary: %s\n", name.c_str());
   for (auto& s : report.skipped) std::printf("left alone: %s, because %s\n", s.node.c_str(), s.reason.c_str());
-  bool ok = holds(report.ternary_weights == std::vector<std::string>{"w1"} && report.quantized_activations == 1, "the report");
+  bool ok = holds(report.ternary_weights == std::vector<std::string>{"w1"} && report.quantized_activations == 1,
+                  "the report");
 
   // A training step: gradients pass straight through the rounding, AdamW updates the float weights on the device.
   Node ternary = qat.find("hidden").input(1);
@@ -58,13 +56,17 @@ int main() {
   double first = 0, last = 0;
   for (int i = 1; i <= 200; ++i) {
     Array before = trainer.param("w1");
-    auto result = trainer.run_read_outputs({{"x", values({16, 8}, 0.31)}, {"d_output", Array::scalar(1, DType::F32)}, {"step", Array::scalar(i, DType::F32)}}, {0, 1});
+    auto result = trainer.run_read_outputs({{"x", values({16, 8}, 0.31)},
+                                            {"d_output", Array::scalar(1, DType::F32)},
+                                            {"step", Array::scalar(i, DType::F32)}},
+                                           {0, 1});
     last = result[0].at(0), first = i == 1 ? last : first;
     if (i % 50 != 0) continue;
     // What export writes: codes -1, 0, 1 and one scale, from the float weight alone.
     Ternary exported = ternarize(before, config);
     bool same = true;
-    for (std::int64_t k = 0; k < before.size(); ++k) same &= float(exported.codes.at(k)) * float(exported.scales.at(0)) == float(result[1].at(k));
+    for (std::int64_t k = 0; k < before.size(); ++k)
+      same &= float(exported.codes.at(k)) * float(exported.scales.at(0)) == float(result[1].at(k));
     std::printf("step %3d: loss %.4f, scale %.4f\n", i, last, exported.scales.at(0));
     ok &= holds(same, "codes times scale are what the forward pass used");
   }

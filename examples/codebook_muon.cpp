@@ -6,10 +6,7 @@
 
 using namespace rlx;
 
-static bool holds(bool condition, const char* what) {
-  std::printf("%s: %s\n", condition ? "ok" : "FAILED", what);
-  return condition;
-}
+static bool holds(bool yes, const char* what) { return std::printf("%s: %s\n", yes ? "ok" : "FAILED", what), yes; }
 
 template <class F>
 static Array filled(DType dtype, Extents shape, F&& value) {

@@ -6,14 +6,12 @@
 
 using namespace rlx;
 
-static bool holds(bool condition, const char* what) {
-  std::printf("%s: %s\n", condition ? "ok" : "FAILED", what);
-  return condition;
-}
+static bool holds(bool yes, const char* what) { return std::printf("%s: %s\n", yes ? "ok" : "FAILED", what), yes; }
 
 static Array values(Extents shape, double frequency) {
   Array out(DType::F32, std::move(shape));
-  for (std::int64_t i = 0; i < out.size(); ++i) out.values<float>()[std::size_t(i)] = float(std::sin(frequency * double(i * i + 1)));
+  for (std::int64_t i = 0; i < out.size(); ++i)
+    out.values<float>()[std::size_t(i)] = float(std::sin(frequency * double(i * i + 1)));
   return out;
 }
 
@@ -30,8 +28,8 @@ static double apart(const Array& a, const Array& b) {
 }
 
 int main() {
-  // Two layers read the same activations: these are quantised once.
-  const Array x = values({20, 70}, 0.37), w1 = values({70, 33}, 1.3), w2 = values({70, 15}, 0.7);  // no size is a multiple of a block
+  // Two layers read the same activations: these are quantised once. No size is a multiple of a block.
+  const Array x = values({20, 70}, 0.37), w1 = values({70, 33}, 1.3), w2 = values({70, 15}, 0.7);
   Graph model;
   Node in = model.input("x", x.type());
   Node a = matmul(in, model.param("w1", w1.type())).named("a"), b = matmul(in, model.param("w2", w2.type())).named("b");
@@ -54,22 +52,26 @@ int main() {
     const char* name;
     ScaledMatmulConfig config;
     double error;  // of a product, as far as these formats go
-  } formats[] = {{"fp8_e4m3", ScaledMatmulConfig::fp8_e4m3(), 0.05}, {"mxfp8_e4m3", ScaledMatmulConfig::mxfp8_e4m3(), 0.05},
-                 {"mxfp4", ScaledMatmulConfig::mxfp4(), 0.25}, {"nvfp4", ScaledMatmulConfig::nvfp4(), 0.2}};
+  } formats[] = {{"fp8_e4m3", ScaledMatmulConfig::fp8_e4m3(), 0.05},
+                 {"mxfp8_e4m3", ScaledMatmulConfig::mxfp8_e4m3(), 0.05},
+                 {"mxfp4", ScaledMatmulConfig::mxfp4(), 0.25},
+                 {"nvfp4", ScaledMatmulConfig::nvfp4(), 0.2}};
   for (auto& f : formats) {
     auto [scaled, report] = insert_scaled_matmul(model, f.config);
     std::string plan;
     auto got = run(scaled, {1, 2}, &plan);
     Array gradient = run(grad_with_loss(scaled, {"w1"}), {1})[0];
     double error = std::max(apart(got[0], exact[0]), apart(got[1], exact[1]));
-    std::printf("%-11s %d matmuls rewritten, %d tensors quantised, error of the product %.3f, of the gradient %.3f\n", f.name,
-                int(report.rewritten.size()), report.quantized, error, apart(gradient, exact_gradient[0]));
-    ok &= holds(count(scaled, ops::matmul) == 0 && count(scaled, ops::scaled_matmul) == 2 && count(scaled, ops::scaled_quantize) == 3,
+    std::printf("%-11s %d matmuls rewritten, %d tensors quantised, error of the product %.3f, of the gradient %.3f\n",
+                f.name, int(report.rewritten.size()), report.quantized, error, apart(gradient, exact_gradient[0]));
+    ok &= holds(count(scaled, ops::matmul) == 0 && count(scaled, ops::scaled_matmul) == 2 &&
+                    count(scaled, ops::scaled_quantize) == 3,
                 "two products of three tensors in codes");
-    ok &= holds(error > 0 && error < f.error && apart(gradient, exact_gradient[0]) < 2 * f.error, "as near as the format allows");
+    ok &= holds(error > 0 && error < f.error && apart(gradient, exact_gradient[0]) < 2 * f.error,
+                "as near as the format allows");
     ok &= holds(plan.find("kept ") != std::string::npos, "weights are quantised when they are set, not at each run");
   }
-  // What a layer keeps: by its weight's name. Attention scores, whose right operand has a batch, are left alone too.
+  // What stays in full precision is said by name, and the report says what was left alone.
   auto [partly, report] = insert_scaled_matmul(model, {.keep_full_precision = {"w2"}});
   for (auto& s : report.skipped) std::printf("left alone: %s, because %s\n", s.node.c_str(), s.reason.c_str());
   ok &= holds(count(partly, ops::matmul) == 1 && report.skipped.size() == 1, "w2 stays in f32");

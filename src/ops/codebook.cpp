@@ -35,9 +35,10 @@ void check_synth_matmul(Node x, Node indices, Node codebook, const CodebookAttrs
     throw UserError(fmt::format("entry_dim {} does not divide k = {}, the last axis of x {}", attrs.entry_dim,
                                 k.number(), to_string(x.shape())));
   if (indices.dim(1) * attrs.entry_dim != k)
-    throw UserError(fmt::format("indices {} times entry_dim {} reach over {} elements of a row, expected k = {} (x is {})",
-                                to_string(indices.shape()), attrs.entry_dim, (indices.dim(1) * attrs.entry_dim).text(),
-                                k.text(), to_string(x.shape())));
+    throw UserError(
+        fmt::format("indices {} times entry_dim {} reach over {} elements of a row, expected k = {} (x is {})",
+                    to_string(indices.shape()), attrs.entry_dim, (indices.dim(1) * attrs.entry_dim).text(), k.text(),
+                    to_string(x.shape())));
 }
 
 // What everything is computed in.

@@ -56,8 +56,10 @@ class Chooser {
     for (int id = 0; id < graph.size(); ++id)
       if (needed_[std::size_t(id)]) consider(graph.node(id));
     for (auto& layer : layers_) {
-      if (std::string reason = shared_reason(graph, layer); !reason.empty()) skip(layer.matmul, reason);
-      else choose(layer);
+      if (std::string reason = shared_reason(graph, layer); !reason.empty())
+        skip(layer.matmul, reason);
+      else
+        choose(layer);
     }
     // In the order of the graph, whichever check it was.
     std::ranges::stable_sort(skipped_, {}, [](auto& s) { return s.first; });
@@ -68,9 +70,7 @@ class Chooser {
   CodebookReport report;
 
  private:
-  void skip(Node n, std::string reason) {
-    skipped_.push_back({n.id(), {label(n), std::move(reason)}});
-  }
+  void skip(Node n, std::string reason) { skipped_.push_back({n.id(), {label(n), std::move(reason)}}); }
 
   void consider(Node n) {
     if (!takes_weight(n)) return;
@@ -88,7 +88,8 @@ class Chooser {
   // Why a matmul alone cannot be a codebook layer.
   std::string own_reason(Node n, Node w, int out_axis) const {
     if (fits_any(w.name(), config_.keep)) return fmt::format("{} is kept", w.name());
-    if (!n.is(ops::matmul)) return fmt::format("{} is read by a {}, and only matmuls are replaced", w.name(), n.op().name);
+    if (!n.is(ops::matmul))
+      return fmt::format("{} is read by a {}, and only matmuls are replaced", w.name(), n.op().name);
     if (!is_float(w.dtype())) return fmt::format("{} is {}, not a float", w.name(), to_string(w.dtype()));
     if (w.rank() != 2 || !is_static(w.shape()))
       return fmt::format("{} is {}, not a matrix of known sizes", w.name(), to_string(w.shape()));
@@ -111,7 +112,8 @@ class Chooser {
       for (auto& out : graph.outputs())
         if (same(out, values[i])) return fmt::format("{} is an output of the graph too", layer.weight.name());
       for (auto& user : users_[std::size_t(values[i].id())]) {
-        if (user.is(ops::transpose) || user.is(ops::cast)) values.push_back(user);
+        if (user.is(ops::transpose) || user.is(ops::cast))
+          values.push_back(user);
         else if (!is_layer(user) || same(user.input(0), values[i]))
           return fmt::format("{} is read by {} too", layer.weight.name(), label(user));
       }

@@ -49,7 +49,8 @@ class KMeans {
   }
 
  private:
-  template <class F> std::vector<double> chunk_sums(F&& value) const {
+  template <class F>
+  std::vector<double> chunk_sums(F&& value) const {
     std::vector<double> out(static_cast<std::size_t>(chunks_));
     parallel_for(chunks_, [&](std::int64_t c) {
       for (std::int64_t i = c * chunk_; i < std::min(n_, (c + 1) * chunk_); ++i) out[std::size_t(c)] += value(i);
@@ -58,8 +59,7 @@ class KMeans {
   }
 
   void set_entry(std::int64_t entry, std::int64_t vector) {
-    for (std::int64_t t = 0; t < d_; ++t)
-      codebook[std::size_t(entry * d_ + t)] = x_[std::size_t(t * padded_ + vector)];
+    for (std::int64_t t = 0; t < d_; ++t) codebook[std::size_t(entry * d_ + t)] = x_[std::size_t(t * padded_ + vector)];
   }
 
   // Squared distances of kLanes vectors from `first` on to an entry.
@@ -180,11 +180,12 @@ void check_sizes(const Extents& shape, const KMeansConfig& config) {
   if (shape.size() != 2)
     throw UserError(fmt::format("[codebook_from_weight] got a weight of shape {}, expected [n, k]", to_string(shape)));
   if (config.entry_dim < 1 || shape[1] % config.entry_dim != 0)
-    throw UserError(fmt::format("[codebook_from_weight] got entry_dim {}, expected a divisor of k = {} (the weight is {})",
-                                config.entry_dim, shape[1], to_string(shape)));
-  if (config.num_entries < 1 || config.num_entries > 256)
     throw UserError(
-        fmt::format("[codebook_from_weight] got num_entries {}, expected 1 to 256: an index is one byte", config.num_entries));
+        fmt::format("[codebook_from_weight] got entry_dim {}, expected a divisor of k = {} (the weight is {})",
+                    config.entry_dim, shape[1], to_string(shape)));
+  if (config.num_entries < 1 || config.num_entries > 256)
+    throw UserError(fmt::format("[codebook_from_weight] got num_entries {}, expected 1 to 256: an index is one byte",
+                                config.num_entries));
   if (config.iterations < 0)
     throw UserError(fmt::format("[codebook_from_weight] got {} iterations, expected 0 or more", config.iterations));
 }
@@ -243,9 +244,10 @@ CodebookWeight codebook_from_weight(const Array& weight, const KMeansConfig& con
 
 Array reconstruct(const Array& indices, const Array& codebook) {
   if (indices.dtype() != DType::U8 || indices.shape().size() != 2 || codebook.shape().size() != 2)
-    throw UserError(fmt::format("[reconstruct] got indices {} and codebook {}, expected u8 [n, k / entry_dim] and "
-                                "[num_entries, entry_dim]",
-                                to_string(indices.type()), to_string(codebook.type())));
+    throw UserError(
+        fmt::format("[reconstruct] got indices {} and codebook {}, expected u8 [n, k / entry_dim] and "
+                    "[num_entries, entry_dim]",
+                    to_string(indices.type()), to_string(codebook.type())));
   std::int64_t n = indices.shape()[0], columns = indices.shape()[1], entries = codebook.shape()[0],
                d = codebook.shape()[1];
   Array out(codebook.dtype(), {n, columns * d});

@@ -20,15 +20,18 @@ template <std::int64_t kD>
   Ints nearest[kParts];
   for (std::int64_t t = 0; t < kD; ++t)
     for (std::int64_t p = 0; p < kParts; ++p) std::memcpy(&values[t][p], x + t * stride + p * 8, 32);
-  for (std::int64_t p = 0; p < kParts; ++p) best[p] = Floats{} + std::numeric_limits<float>::infinity(), nearest[p] = Ints{};
+  for (std::int64_t p = 0; p < kParts; ++p)
+    best[p] = Floats{} + std::numeric_limits<float>::infinity(), nearest[p] = Ints{};
   for (std::int64_t entry = 0; entry < entries; ++entry) {
     const float* c = codebook + entry * d;
     for (std::int64_t p = 0; p < kParts; ++p) {
       Floats sum{};
       for (std::int64_t t = 0; t < d; ++t) {
         Floats away;
-        if constexpr (kD > 0) away = values[t][p];
-        else std::memcpy(&away, x + t * stride + p * 8, 32);
+        if constexpr (kD > 0)
+          away = values[t][p];
+        else
+          std::memcpy(&away, x + t * stride + p * 8, 32);
         away -= c[t];
         sum += away * away;
       }
@@ -43,12 +46,12 @@ template <std::int64_t kD>
   }
 }
 
-#define RLX_NEAREST                                                                   \
-  switch (d) {                                                                        \
-    case 1: return nearest<1>(x, stride, d, codebook, entries, distance, index);      \
-    case 2: return nearest<2>(x, stride, d, codebook, entries, distance, index);      \
-    case 4: return nearest<4>(x, stride, d, codebook, entries, distance, index);      \
-    default: return nearest<0>(x, stride, d, codebook, entries, distance, index);     \
+#define RLX_NEAREST                                                               \
+  switch (d) {                                                                    \
+    case 1: return nearest<1>(x, stride, d, codebook, entries, distance, index);  \
+    case 2: return nearest<2>(x, stride, d, codebook, entries, distance, index);  \
+    case 4: return nearest<4>(x, stride, d, codebook, entries, distance, index);  \
+    default: return nearest<0>(x, stride, d, codebook, entries, distance, index); \
   }
 
 void nearest_portable(const float* x, std::int64_t stride, std::int64_t d, const float* codebook, std::int64_t entries,

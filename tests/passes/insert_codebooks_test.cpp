@@ -120,7 +120,8 @@ TEST(InsertCodebooks, NamesAndOriginsStay) {
   Node y = result.graph.find("hidden");
   EXPECT_TRUE(y.is(ops::synth_matmul));
   EXPECT_EQ(y.origins(), std::vector<std::string>{"model.py:7, by insert_codebooks"});
-  EXPECT_EQ(result.graph.find_leaf("w.codebook").origins(), std::vector<std::string>{"model.py:7, by insert_codebooks"});
+  EXPECT_EQ(result.graph.find_leaf("w.codebook").origins(),
+            std::vector<std::string>{"model.py:7, by insert_codebooks"});
   EXPECT_EQ(result.graph.find("active").origins(), std::vector<std::string>{"model.py:7"});
   ASSERT_EQ(result.graph.outputs().size(), 2u);
   EXPECT_EQ(result.graph.outputs()[0].name(), "active");
@@ -139,7 +140,8 @@ TEST(InsertCodebooks, ASharedWeightIsOnePair) {
 TEST(InsertCodebooks, WhatIsKeptOrNotAskedFor) {
   Graph g;
   Node x = g.input("x", DType::F32, {2, kIn});
-  Node h = matmul(matmul(x, g.param("block.0.up", DType::F32, {kIn, kIn})), g.param("block.0.down", DType::F32, {kIn, kIn}));
+  Node h =
+      matmul(matmul(x, g.param("block.0.up", DType::F32, {kIn, kIn})), g.param("block.0.down", DType::F32, {kIn, kIn}));
   g.set_outputs({matmul(h, g.param("head", DType::F32, {kIn, kIn})).named("logits")});
   CodebookConfig config = kSmall;
   config.keep = {"head"};
@@ -153,9 +155,11 @@ TEST(InsertCodebooks, WhatIsKeptOrNotAskedFor) {
   EXPECT_EQ(result.report.replaced.size(), 2u);
   EXPECT_TRUE(result.report.skipped.empty());
   config.weights = {"block.1.*"};
-  EXPECT_NE(message_of([&] { insert_codebooks(g, config); }).find("weights: the graph has no param \"block.1.*\""), std::string::npos);
+  EXPECT_NE(message_of([&] { insert_codebooks(g, config); }).find("weights: the graph has no param \"block.1.*\""),
+            std::string::npos);
   config = kSmall, config.keep = {"embedding"};
-  EXPECT_NE(message_of([&] { insert_codebooks(g, config); }).find("keep: the graph has no param \"embedding\""), std::string::npos);
+  EXPECT_NE(message_of([&] { insert_codebooks(g, config); }).find("keep: the graph has no param \"embedding\""),
+            std::string::npos);
 }
 
 TEST(InsertCodebooks, AWeightWithAnotherUseStays) {
@@ -170,10 +174,12 @@ TEST(InsertCodebooks, AWeightWithAnotherUseStays) {
     EXPECT_NE(reasons.find(reason), std::string::npos) << reasons;
     EXPECT_TRUE(same(result.graph, layer.graph));
   };
-  tied([](Layer& l) { return gather(l.w, l.graph.input("tokens", DType::I32, {3}), 0).named("embedding"); }, "w is read by embedding too");
+  tied([](Layer& l) { return gather(l.w, l.graph.input("tokens", DType::I32, {3}), 0).named("embedding"); },
+       "w is read by embedding too");
   tied([](Layer& l) { return l.w; }, "w is an output of the graph too");
   tied([](Layer& l) { return transpose(l.w, {1, 0}); }, "w is an output of the graph too");
-  tied([](Layer& l) { return matmul(l.w, l.graph.input("v", DType::F32, {kIn})).named("left"); }, "w is read by left too");
+  tied([](Layer& l) { return matmul(l.w, l.graph.input("v", DType::F32, {kIn})).named("left"); },
+       "w is read by left too");
   Graph g;  // one way and the other
   Node w = g.param("w", DType::F32, {kIn, kIn}), x = g.input("x", DType::F32, {2, kIn});
   g.set_outputs({matmul(matmul(x, w), transpose(w, {1, 0}))});
@@ -192,21 +198,46 @@ TEST(InsertCodebooks, WhatCannotBe) {
     return only_reason(result);
   };
   auto x = [](Graph g, Shape shape = {2, kIn}) { return g.input("x", DType::F32, std::move(shape)); };
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g), relu(g.input("k", DType::F32, {kIn, 3})).named("r")); }), "its weight operand is r, no param");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g), g.input("y", DType::F32, {kIn, 3})); }), "its weight operand is y, no param");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g, {2, 3, kIn}), g.param("w", DType::F32, {2, kIn, 4})); }),
+  EXPECT_EQ(reason([&](Graph g) {
+              return matmul(x(g), relu(g.input("k", DType::F32, {kIn, 3})).named("r"));
+            }),
+            "its weight operand is r, no param");
+  EXPECT_EQ(reason([&](Graph g) {
+              return matmul(x(g), g.input("y", DType::F32, {kIn, 3}));
+            }),
+            "its weight operand is y, no param");
+  EXPECT_EQ(reason([&](Graph g) {
+              return matmul(x(g, {2, 3, kIn}), g.param("w", DType::F32, {2, kIn, 4}));
+            }),
             "w is [2,8,4], not a matrix of known sizes");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g), g.param("w", DType::F32, {kIn, Dim::symbol("n")})); }),
+  EXPECT_EQ(reason([&](Graph g) {
+              return matmul(x(g), g.param("w", DType::F32, {kIn, Dim::symbol("n")}));
+            }),
             "w is [8,n], not a matrix of known sizes");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g), g.param("w", DType::F32, {kIn, 6})); }, {.entry_dim = 3, .num_entries = 4}),
+  EXPECT_EQ(reason(
+                [&](Graph g) {
+                  return matmul(x(g), g.param("w", DType::F32, {kIn, 6}));
+                },
+                {.entry_dim = 3, .num_entries = 4}),
             "entry_dim 3 does not divide the 8 inputs of w");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(x(g), g.param("w", DType::F32, {kIn, 6})); }, {.entry_dim = 2, .num_entries = 25}),
+  EXPECT_EQ(reason(
+                [&](Graph g) {
+                  return matmul(x(g), g.param("w", DType::F32, {kIn, 6}));
+                },
+                {.entry_dim = 2, .num_entries = 25}),
             "w has 24 vectors of 2, fewer than num_entries 25");
-  EXPECT_EQ(reason([&](Graph g) { return matmul(cast(x(g), DType::F32), g.param("w", DType::I8, {kIn, 6})); }), "w is i8, not a float");
-  EXPECT_EQ(reason([&](Graph g) { return conv(x(g, {1, 2, 8}), g.param("w", DType::F32, {4, 2, 3})); }),
+  EXPECT_EQ(reason([&](Graph g) {
+              return matmul(cast(x(g), DType::F32), g.param("w", DType::I8, {kIn, 6}));
+            }),
+            "w is i8, not a float");
+  EXPECT_EQ(reason([&](Graph g) {
+              return conv(x(g, {1, 2, 8}), g.param("w", DType::F32, {4, 2, 3}));
+            }),
             "w is read by a conv, and only matmuls are replaced");
-  for (CodebookConfig config : {CodebookConfig{.entry_dim = 0}, CodebookConfig{.num_entries = 257}, CodebookConfig{.num_entries = 0}})
-    EXPECT_NE(message_of([&] { insert_codebooks(in_out().graph, config); }).find("[insert_codebooks] got"), std::string::npos);
+  for (CodebookConfig config :
+       {CodebookConfig{.entry_dim = 0}, CodebookConfig{.num_entries = 257}, CodebookConfig{.num_entries = 0}})
+    EXPECT_NE(message_of([&] { insert_codebooks(in_out().graph, config); }).find("[insert_codebooks] got"),
+              std::string::npos);
 }
 
 TEST(InsertCodebooks, ThroughCastsInNarrowTypes) {
@@ -220,7 +251,8 @@ TEST(InsertCodebooks, ThroughCastsInNarrowTypes) {
     Array xs = activations({5, kIn}).cast(d);
     Array expected = evaluate(g.outputs()[0], {{"x", xs}, {"w", weight()}});
     Array got = evaluate(result.graph.outputs()[0], feeds_of(result, {{"w", weight()}}, {{"x", xs}}));
-    for (std::int64_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got.at(i), expected.at(i), d == DType::BF16 ? 0.03 : 0.004);
+    for (std::int64_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got.at(i), expected.at(i), d == DType::BF16 ? 0.03 : 0.004);
   }
   Graph g;  // f32 activations, a bf16 weight: the product is f32
   g.set_outputs({matmul(g.input("x", DType::BF16, {2, kIn}), g.param("w", DType::F32, {kIn, kOut}))});
@@ -246,7 +278,8 @@ TEST(InsertCodebooks, TheResultTrains) {
   auto expected = evaluate(back.outputs(), feeds);
   for (std::size_t k = 0; k < got.size(); ++k)
     for (std::int64_t i = 0; i < got[k].size(); ++i)
-      EXPECT_NEAR(got[k].at(i), expected[k].at(i), 2e-5 * std::max(1.0, std::fabs(expected[k].at(i)))) << "output " << k;
+      EXPECT_NEAR(got[k].at(i), expected[k].at(i), 2e-5 * std::max(1.0, std::fabs(expected[k].at(i))))
+          << "output " << k;
 }
 
 TEST(CodebookParams, DependOnTheirOwnWeightAndTheSeed) {
@@ -266,5 +299,8 @@ TEST(CodebookParams, DependOnTheirOwnWeightAndTheSeed) {
 TEST(CodebookParams, SayWhatIsMissing) {
   CodebookReport report = insert(in_out().graph).report;
   EXPECT_NE(message_of([&] { codebook_params({}, report); }).find("there is no weight \"w\""), std::string::npos);
-  EXPECT_NE(message_of([&] { codebook_params({{"w", weight()}}, report); }).find("got f32[6,8], expected floats [8,6]"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              codebook_params({{"w", weight()}}, report);
+            }).find("got f32[6,8], expected floats [8,6]"),
+            std::string::npos);
 }

@@ -19,7 +19,8 @@ std::vector<float> normal_values(std::size_t n) {
   PhiloxStream random(7, 7);
   std::vector<float> out;
   while (out.size() < n) {
-    double r = std::sqrt(-2 * std::log(1 - double(random.next_uniform()))), angle = 6.283185307179586 * random.next_uniform();
+    double r = std::sqrt(-2 * std::log(1 - double(random.next_uniform()))),
+           angle = 6.283185307179586 * random.next_uniform();
     out.push_back(float(r * std::cos(angle))), out.push_back(float(r * std::sin(angle)));
   }
   out.resize(n);
@@ -80,7 +81,8 @@ TEST(CodebookFromWeight, MoreEntriesAndIterationsAreNearer) {
   Array w = normal({64, 64});
   double before = 10;
   for (std::int64_t entries : {1, 4, 16, 64, 256}) {
-    double start = codebook_from_weight(w, {.entry_dim = 2, .num_entries = entries, .iterations = 0}).mean_squared_error;
+    double start =
+        codebook_from_weight(w, {.entry_dim = 2, .num_entries = entries, .iterations = 0}).mean_squared_error;
     double now = codebook_from_weight(w, {.entry_dim = 2, .num_entries = entries}).mean_squared_error;
     EXPECT_LE(now, start);
     EXPECT_LT(now, before);
@@ -140,12 +142,14 @@ TEST(CodebookFromWeight, HugeAndTinyValues) {
     for (auto& v : w.values<float>()) v *= scale;
     auto made = codebook_from_weight(w, {.entry_dim = 2, .num_entries = 8});
     EXPECT_TRUE(identical(made.indices, expected.indices));
-    for (std::int64_t i = 0; i < made.codebook.size(); ++i) EXPECT_EQ(made.codebook.at(i), expected.codebook.at(i) * double(scale));
+    for (std::int64_t i = 0; i < made.codebook.size(); ++i)
+      EXPECT_EQ(made.codebook.at(i), expected.codebook.at(i) * double(scale));
   }
   Array least(DType::F32, {1, 2});  // the smallest number there is
   least.values<float>()[0] = std::numeric_limits<float>::denorm_min();
   EXPECT_TRUE(identical(reconstruct(codebook_from_weight(least, {.entry_dim = 1, .num_entries = 2}).indices,
-                                    codebook_from_weight(least, {.entry_dim = 1, .num_entries = 2}).codebook), least));
+                                    codebook_from_weight(least, {.entry_dim = 1, .num_entries = 2}).codebook),
+                        least));
 }
 
 TEST(CodebookFromWeight, NothingGivesNothing) {

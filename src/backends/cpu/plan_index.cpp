@@ -14,8 +14,10 @@ namespace {
 template <class F>
 void visit_index_dtype(DType d, F&& f) {
   visit_dtype(d, [&]<class T>(T zero) {
-    if constexpr (std::integral<T> && !std::same_as<T, bool>) f(zero);
-    else throw InternalError("indices are no integers");
+    if constexpr (std::integral<T> && !std::same_as<T, bool>)
+      f(zero);
+    else
+      throw InternalError("indices are no integers");
   });
 }
 
@@ -26,22 +28,30 @@ struct Indices {
   std::int64_t count = 0, rows = 0;
   std::string op, where;
 
-  template <class T> const T* in(std::byte* const* buffers) const {
+  template <class T>
+  const T* in(std::byte* const* buffers) const {
     return reinterpret_cast<const T*>(buffers[view.buffer]) + view.offset;
   }
   /// Throws UserError that names the first index outside the axis.
-  template <class T> void check(const T* at) const {
+  template <class T>
+  void check(const T* at) const {
     bool bad = false;
     for (std::int64_t i = 0; i < count; ++i) bad |= is_outside(at[i]);
     for (std::int64_t i = 0; bad && i < count; ++i)
       if (is_outside(at[i]))
-        throw UserError(fmt::format("[{}] index {} is outside [{}, {}) (at {})", op, at[i], std::signed_integral<T> ? -rows : 0,
-                                    rows, where));
+        throw UserError(fmt::format("[{}] index {} is outside [{}, {}) (at {})", op, at[i],
+                                    std::signed_integral<T> ? -rows : 0, rows, where));
   }
-  template <class T> bool is_outside(T i) const { return std::cmp_less(i, -rows) || std::cmp_greater_equal(i, rows); }
-  template <class T> std::int64_t row(T i) const {
-    if constexpr (std::signed_integral<T>) return i < 0 ? std::int64_t(i) + rows : std::int64_t(i);
-    else return std::int64_t(i);
+  template <class T>
+  bool is_outside(T i) const {
+    return std::cmp_less(i, -rows) || std::cmp_greater_equal(i, rows);
+  }
+  template <class T>
+  std::int64_t row(T i) const {
+    if constexpr (std::signed_integral<T>)
+      return i < 0 ? std::int64_t(i) + rows : std::int64_t(i);
+    else
+      return std::int64_t(i);
   }
 };
 
@@ -91,12 +101,14 @@ template <class T>
 void scatter_columns(const Scatter& s, const T* at, const float* base, const float* from, float* to) {
   parallel_for(s.width, 64, [&](std::int64_t begin, std::int64_t end) {
     std::size_t bytes = std::size_t(end - begin) * 4;
-    for (std::int64_t r = 0; r < s.indices.rows; ++r) std::memcpy(to + r * s.width + begin, base + r * s.width + begin, bytes);
+    for (std::int64_t r = 0; r < s.indices.rows; ++r)
+      std::memcpy(to + r * s.width + begin, base + r * s.width + begin, bytes);
     for (std::int64_t i = 0; i < s.indices.count; ++i) {
       float* row = to + s.indices.row(at[i]) * s.width;
       if (s.add)
         for (std::int64_t c = begin; c < end; ++c) row[c] += from[i * s.width + c];
-      else std::memcpy(row + begin, from + i * s.width + begin, bytes);
+      else
+        std::memcpy(row + begin, from + i * s.width + begin, bytes);
     }
   });
 }
@@ -156,17 +168,23 @@ bool Planner::plan_gather(Node n) {
   if (!out.is_contiguous()) return false;
   Indices indices = indices_of(n, index, *axis);
   std::size_t size = size_of(n.dtype()), width = std::size_t(inner) * size;
-  add_step({.name = "gather " + label_of(n), .reads = {table.buffer, index.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false,
+  add_step({.name = "gather " + label_of(n),
+            .reads = {table.buffer, index.buffer},
+            .writes = {out.buffer},
+            .kept = at(n).kept,
+            .interpreted = false,
             .run = [=](std::byte* const* b) {
               visit_index_dtype(indices.dtype, [&]<class T>(T) {
                 const T* at = indices.in<T>(b);
                 indices.check(at);
                 const std::byte* from = b[table.buffer] + std::size_t(table.offset) * size;
                 std::byte* to = b[out.buffer] + std::size_t(out.offset) * size;
-                parallel_for(outer, kGrain / (indices.count * std::int64_t(width)), [&](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t o = begin; o < end; ++o)
-                    gather_rows(indices, at, from + std::size_t(o * indices.rows) * width, to + std::size_t(o * indices.count) * width, width);
-                });
+                parallel_for(outer, kGrain / (indices.count * std::int64_t(width)),
+                             [&](std::int64_t begin, std::int64_t end) {
+                               for (std::int64_t o = begin; o < end; ++o)
+                                 gather_rows(indices, at, from + std::size_t(o * indices.rows) * width,
+                                             to + std::size_t(o * indices.count) * width, width);
+                             });
               });
             }});
   at(n).ready = int(steps_.size());
@@ -182,20 +200,27 @@ bool Planner::plan_scatter(Node n) {
   Node x = n.input(0);
   if (normalize_axis(attrs.axis, x.rank()) != 0) return false;
   View index = contiguous_memory(n.input(1));
-  Scatter s{indices_of(n, index, at(x).shape[0]), contiguous_f32_memory(x), contiguous_f32_memory(n.input(2)), f32_storage(n)};
+  Scatter s{indices_of(n, index, at(x).shape[0]), contiguous_f32_memory(x), contiguous_f32_memory(n.input(2)),
+            f32_storage(n)};
   if (!s.out.is_contiguous()) return false;
   s.width = count(at(x).shape) / s.indices.rows, s.add = attrs.mode == ScatterMode::Add;
   s.chunks = chunks_of(s);
-  Step step{.name = "scatter " + label_of(n), .reads = {s.table.buffer, index.buffer, s.updates.buffer}, .writes = {s.out.buffer},
-            .kept = at(n).kept, .interpreted = false, .run = nullptr};
-  if (s.chunks > 1) step.writes.push_back(s.partial_buffer = new_buffer(DType::F32, s.chunks * count(at(x).shape), at(n).kept));
+  Step step{.name = "scatter " + label_of(n),
+            .reads = {s.table.buffer, index.buffer, s.updates.buffer},
+            .writes = {s.out.buffer},
+            .kept = at(n).kept,
+            .interpreted = false,
+            .run = nullptr};
+  if (s.chunks > 1)
+    step.writes.push_back(s.partial_buffer = new_buffer(DType::F32, s.chunks * count(at(x).shape), at(n).kept));
   step.run = [s](std::byte* const* b) {
     auto floats = [&](const View& v) { return reinterpret_cast<float*>(b[v.buffer]) + v.offset; };
     visit_index_dtype(s.indices.dtype, [&]<class T>(T) {
       const T* at = s.indices.in<T>(b);
       s.indices.check(at);
       if (s.chunks > 1)
-        scatter_chunks(s, at, floats(s.table), floats(s.updates), reinterpret_cast<float*>(b[s.partial_buffer]), floats(s.out));
+        scatter_chunks(s, at, floats(s.table), floats(s.updates), reinterpret_cast<float*>(b[s.partial_buffer]),
+                       floats(s.out));
       else
         scatter_columns(s, at, floats(s.table), floats(s.updates), floats(s.out));
     });
