@@ -242,6 +242,13 @@ void CompiledGraph::set_resident_state(const Tensors& state) {
   optimizers_->set_state(state);
 }
 
-std::string CompiledGraph::report() const { return executable_->report(); }
+std::string CompiledGraph::report() const {
+  std::string out = executable_->report();
+  for (auto& name : resident_) {
+    const DeviceTensor& tensor = *tensors_.find(name)->second;
+    out += fmt::format("resident: {} {}\n", name, to_string(tensor.type()));
+  }
+  return out;
+}
 
 }  // namespace rlx

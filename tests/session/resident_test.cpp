@@ -261,14 +261,14 @@ TEST(Resident, SymbolicSizesAreThoseOfTheTensor) {
   }
 }
 
-// Y = X·Wᵀ with a W that is put together from a codebook.
+// A codebook layer whose codebook is found again from what the layer gives.
 struct CodebookTask {
   Graph graph;
-  Array x = Array(DType::F64, {8, 8}), target = Array(DType::F64, {8, 6});
+  Array x = Array(DType::F64, {8, 8}), target = Array(DType::F64, {8, 6}), indices = Array(DType::U8, {6, 4});
   explicit CodebookTask(DType dtype) {
-    Array indices(DType::I32, {24}), codebook(DType::F64, {4, 2});
+    Array codebook(DType::F64, {4, 2});
     for (int i = 0; i < 64; ++i) x.values<double>()[std::size_t(i)] = std::sin(0.17 * i);
-    for (int i = 0; i < 24; ++i) indices.values<std::int32_t>()[std::size_t(i)] = (3 * i + 1) % 4;
+    for (int i = 0; i < 24; ++i) indices.values<std::uint8_t>()[std::size_t(i)] = std::uint8_t((3 * i + 1) % 4);
     for (int i = 0; i < 8; ++i) codebook.values<double>()[std::size_t(i)] = 0.9 * std::cos(0.5 * i);
     for (int b = 0; b < 8; ++b)
       for (int j = 0; j < 6; ++j)
@@ -276,9 +276,8 @@ struct CodebookTask {
           target.values<double>()[std::size_t(b * 6 + j)] += x.at(b * 8 + k) * codebook.at(std::int64_t(indices.at(j * 4 + k / 2)) * 2 + k % 2);
     x = x.cast(dtype), target = target.cast(dtype);
     Graph g;
-    Node in = g.input("x", dtype, {8, 8}), y = g.input("target", dtype, {8, 6}), book = g.input("codebook", dtype, {4, 2});
-    Node weight = reshape(gather(book, g.constant(indices), 0), {6, 8});
-    Node error = matmul(in, transpose(weight, {1, 0})) - y;
+    Node in = g.input("x", dtype, {8, 8}), y = g.input("target", dtype, {8, 6}), codes = g.input("indices", DType::U8, {6, 4});
+    Node error = synth_matmul(in, codes, g.input("codebook", dtype, {4, 2}), {.entry_dim = 2, .num_entries = 4}) - y;
     g.set_outputs({sum(error * error, {0, 1})});
     graph = grad_with_loss(g, std::vector<std::string>{"codebook"});
   }
@@ -286,6 +285,7 @@ struct CodebookTask {
   std::vector<double> losses(const Device& device, const Muon& muon, int steps) const {
     auto compiled = Session(device).compile(graph, {.name = "codebook"});
     compiled.bind_resident("codebook", Array(x.dtype(), {4, 2}));
+    compiled.bind_resident("indices", indices);
     std::vector<double> out;
     for (int step = 1; step <= steps; ++step) {
       out.push_back(compiled.run_read_outputs(fed(), {0})[0].at(0));
@@ -330,7 +330,7 @@ TEST(Resident, ACodebookLearnsByMuonInF32) {
   Array book(DType::F32, {4, 2});
   for (int step = 1; step <= 200; ++step) {
     ArrayMap inputs = task.fed();
-    inputs.emplace("codebook", book);
+    inputs.emplace("codebook", book), inputs.emplace("indices", task.indices);
     auto out = host.run(inputs);
     ASSERT_EQ(out[0].at(0), cpu[std::size_t(step - 1)]) << step;
     muon.step({{"codebook", book}}, {{"codebook", out[1]}}, {.step = step, .learning_rate = 0.1, .weight_decay = 0});
