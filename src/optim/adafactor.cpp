@@ -15,11 +15,12 @@ void check_settings(const Adafactor& a) {
   if (!(a.clip >= 1)) throw UserError(fmt::format("[adafactor] got clip {}, expected at least 1", a.clip));
 }
 
-Node adafactor_update(const Adafactor& a, Node param, Node gradient, const StepNodes& s, std::vector<StateNode>& states) {
+Node adafactor_update(const Adafactor& a, Node param, Node gradient, const StepNodes& s,
+                      std::vector<StateNode>& states) {
   check_settings(a);
   check_update("adafactor", param, gradient);
   Node g = widened(gradient), p = widened(param);
-  double epsilon = a.epsilon1 > 0 ? a.epsilon1
+  double epsilon = a.epsilon1 > 0            ? a.epsilon1
                    : g.dtype() == DType::F64 ? std::numeric_limits<double>::epsilon()
                                              : double(std::numeric_limits<float>::epsilon());
   Node share = pow(s.step, a.beta2_decay);  // 1 - β2 of this step
@@ -31,7 +32,8 @@ Node adafactor_update(const Adafactor& a, Node param, Node gradient, const StepN
   };
   Node square = g * g, variance;
   if (param.rank() >= 2) {
-    Node row = carried("adafactor.row", mean(square, {-1}, true)), column = carried("adafactor.column", mean(square, {-2}, true));
+    Node row = carried("adafactor.row", mean(square, {-1}, true)),
+         column = carried("adafactor.column", mean(square, {-2}, true));
     variance = row * column / maximum(mean(row, {-2}, true), epsilon);
   } else {
     variance = carried("adafactor.v", square);

@@ -25,15 +25,17 @@ bool fits_pattern(std::string_view name, std::string_view pattern) {
 const ParamGroup& group_of(const ParamGroups& groups, std::string_view name, const Extents& shape) {
   for (auto& group : groups)
     if (fits_pattern(name, group.pattern) && (!group.matches || group.matches(name, shape))) return group;
-  throw UserError(fmt::format("[optimizer] \"{}\" {} is of none of the {} groups", name, to_string(shape), groups.size()));
+  throw UserError(
+      fmt::format("[optimizer] \"{}\" {} is of none of the {} groups", name, to_string(shape), groups.size()));
 }
 
 std::vector<std::string> muon_fallback_patterns() {
-  return {"*embed*", "*embd*", "wte*", "*.wte*", "wpe*", "*.wpe*", "head", "head.*", "*.head", "*.head.*", "*lm_head*", "output", "output.*",
-          "*norm*", "*bias*"};
+  return {"*embed*", "*embd*",   "wte*",      "*.wte*", "wpe*",     "*.wpe*", "head",  "head.*",
+          "*.head",  "*.head.*", "*lm_head*", "output", "output.*", "*norm*", "*bias*"};
 }
 
-ParamGroups muon_groups(const Muon& muon, const Optimizer& fallback, double fallback_rate_factor, const std::vector<std::string>& fallback_patterns) {
+ParamGroups muon_groups(const Muon& muon, const Optimizer& fallback, double fallback_rate_factor,
+                        const std::vector<std::string>& fallback_patterns) {
   auto named = [fallback_patterns](std::string_view name) {
     for (auto& pattern : fallback_patterns)
       if (fits_pattern(name, pattern)) return true;
@@ -43,7 +45,10 @@ ParamGroups muon_groups(const Muon& muon, const Optimizer& fallback, double fall
   auto is_orthogonal = [named, flatten = muon.flatten](std::string_view name, const Extents& shape) {
     return !named(name) && (shape.size() == 2 || flatten);
   };
-  return {{.optimizer = fallback, .matches = is_vector, .learning_rate_factor = fallback_rate_factor, .weight_decay = false},
+  return {{.optimizer = fallback,
+           .matches = is_vector,
+           .learning_rate_factor = fallback_rate_factor,
+           .weight_decay = false},
           {.optimizer = muon, .matches = is_orthogonal},
           {.optimizer = fallback, .learning_rate_factor = fallback_rate_factor}};
 }

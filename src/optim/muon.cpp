@@ -67,10 +67,13 @@ std::span<const std::string_view> enum_names(MuonScale) {
 void check_settings(const Muon& muon) {
   check_share("muon", "momentum", muon.momentum);
   check_size("muon", "epsilon", muon.epsilon);
-  if (muon.steps < 1 || muon.steps > 100) throw UserError(fmt::format("[muon] got {} Newton-Schulz steps, expected 1 to 100", muon.steps));
-  if (muon.out_axis != 0 && muon.out_axis != 1) throw UserError(fmt::format("[muon] got out axis {}, expected 0 or 1", muon.out_axis));
+  if (muon.steps < 1 || muon.steps > 100)
+    throw UserError(fmt::format("[muon] got {} Newton-Schulz steps, expected 1 to 100", muon.steps));
+  if (muon.out_axis != 0 && muon.out_axis != 1)
+    throw UserError(fmt::format("[muon] got out axis {}, expected 0 or 1", muon.out_axis));
   if (muon.flatten && muon.out_axis != 0)
-    throw UserError(fmt::format("[muon] got out axis {}, expected 0 of params that are flattened to [out, -1]", muon.out_axis));
+    throw UserError(
+        fmt::format("[muon] got out axis {}, expected 0 of params that are flattened to [out, -1]", muon.out_axis));
 }
 
 Node orthogonalize(Node x, const Muon& muon) {
@@ -93,8 +96,9 @@ Node muon_update(const Muon& muon, Node param, Node gradient, const StepNodes& s
   check_settings(muon);
   check_update("muon", param, gradient);
   if (param.rank() < 2 || (param.rank() > 2 && !muon.flatten))
-    throw UserError(fmt::format("[muon] got {}, expected a 2-D param{}; muon_groups gives the others to another optimizer", param.text(),
-                                param.rank() > 2 ? ", or flatten to take it as [out, -1]" : ""));
+    throw UserError(
+        fmt::format("[muon] got {}, expected a 2-D param{}; muon_groups gives the others to another optimizer",
+                    param.text(), param.rank() > 2 ? ", or flatten to take it as [out, -1]" : ""));
   Node g = widened(gradient), p = widened(param), m = new_state("muon.m", param);
   Node new_m = muon.momentum * m + (1 - muon.momentum) * g;
   Node update = as_matrix(muon.nesterov ? (1 - muon.momentum) * g + muon.momentum * new_m : new_m);

@@ -17,14 +17,24 @@ Axes all_axes(Node x) {
   return out;
 }
 
-Node update(const Sgd& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) { return sgd_update(o, p, g, s, states); }
-Node update(const AdamW& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) { return adamw_update(o, p, g, s, states); }
-Node update(const Muon& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) { return muon_update(o, p, g, s, states); }
-Node update(const Lion& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) { return lion_update(o, p, g, s, states); }
+Node update(const Sgd& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
+  return sgd_update(o, p, g, s, states);
+}
+Node update(const AdamW& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
+  return adamw_update(o, p, g, s, states);
+}
+Node update(const Muon& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
+  return muon_update(o, p, g, s, states);
+}
+Node update(const Lion& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
+  return lion_update(o, p, g, s, states);
+}
 Node update(const Adafactor& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
   return adafactor_update(o, p, g, s, states);
 }
-Node update(const Lamb& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) { return lamb_update(o, p, g, s, states); }
+Node update(const Lamb& o, Node p, Node g, const StepNodes& s, std::vector<StateNode>& states) {
+  return lamb_update(o, p, g, s, states);
+}
 
 }  // namespace
 
@@ -55,7 +65,8 @@ OptimizerStep default_step(const Optimizer& optimizer) {
   return {.learning_rate = 1e-3, .weight_decay = 0};
 }
 
-Node optimizer_update(const Optimizer& optimizer, Node param, Node gradient, const StepNodes& s, std::vector<StateNode>& states) {
+Node optimizer_update(const Optimizer& optimizer, Node param, Node gradient, const StepNodes& s,
+                      std::vector<StateNode>& states) {
   return std::visit([&](auto& o) { return update(o, param, gradient, s, states); }, optimizer);
 }
 
@@ -65,15 +76,17 @@ void check_update(std::string_view optimizer, Node param, Node gradient) {
   if (!param.is(param_op) || !is_float(param.dtype()))
     throw UserError(fmt::format("[{}] got {}, expected a float param", optimizer, param.text()));
   if (gradient.shape() != param.shape())
-    throw UserError(fmt::format("[{}] the gradient of {} is {}, expected {}", optimizer, param.text(), to_string(gradient.type()),
-                                to_string(param.type())));
+    throw UserError(fmt::format("[{}] the gradient of {} is {}, expected {}", optimizer, param.text(),
+                                to_string(gradient.type()), to_string(param.type())));
 }
 
 void check_share(std::string_view optimizer, std::string_view setting, double value) {
-  if (!(value >= 0 && value < 1)) throw UserError(fmt::format("[{}] got {} {}, expected 0 or more and less than 1", optimizer, setting, value));
+  if (!(value >= 0 && value < 1))
+    throw UserError(fmt::format("[{}] got {} {}, expected 0 or more and less than 1", optimizer, setting, value));
 }
 void check_size(std::string_view optimizer, std::string_view setting, double value) {
-  if (!(value >= 0) || !std::isfinite(value)) throw UserError(fmt::format("[{}] got {} {}, expected 0 or more", optimizer, setting, value));
+  if (!(value >= 0) || !std::isfinite(value))
+    throw UserError(fmt::format("[{}] got {} {}, expected 0 or more", optimizer, setting, value));
 }
 
 Node new_state(std::string_view prefix, Node param, Shape shape) {

@@ -8,8 +8,9 @@ void check_settings(const Sgd& sgd) {
   check_share("sgd", "momentum", sgd.momentum);
   check_share("sgd", "dampening", sgd.dampening);
   if (sgd.nesterov && (sgd.momentum == 0 || sgd.dampening != 0))
-    throw UserError(fmt::format("[sgd] got nesterov with momentum {} and dampening {}, expected momentum and no dampening", sgd.momentum,
-                                sgd.dampening));
+    throw UserError(
+        fmt::format("[sgd] got nesterov with momentum {} and dampening {}, expected momentum and no dampening",
+                    sgd.momentum, sgd.dampening));
 }
 
 Node sgd_update(const Sgd& sgd, Node param, Node gradient, const StepNodes& s, std::vector<StateNode>& states) {

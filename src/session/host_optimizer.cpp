@@ -7,10 +7,12 @@
 
 namespace rlx {
 
-HostOptimizer::HostOptimizer(Optimizer optimizer, Device device) : HostOptimizer(ParamGroups{{.optimizer = std::move(optimizer)}}, std::move(device)) {}
+HostOptimizer::HostOptimizer(Optimizer optimizer, Device device)
+    : HostOptimizer(ParamGroups{{.optimizer = std::move(optimizer)}}, std::move(device)) {}
 
 HostOptimizer::HostOptimizer(ParamGroups groups, Device device)
-    : groups_(std::move(groups)), runner_(std::make_unique<OptimizerRunner>(*find_backend(Session(device).device().name), "optimizer")) {
+    : groups_(std::move(groups)),
+      runner_(std::make_unique<OptimizerRunner>(*find_backend(Session(device).device().name), "optimizer")) {
   for (auto& group : groups_) check_optimizer(group.optimizer);
 }
 HostOptimizer::HostOptimizer(HostOptimizer&&) noexcept = default;
@@ -27,10 +29,11 @@ void HostOptimizer::step(const ArrayMap& params, const ArrayMap& gradients, cons
   std::vector<OptimizerJob> jobs;
   for (auto& [name, gradient] : gradients) {
     auto param = params.find(name);
-    if (param == params.end()) throw UserError(fmt::format("optimizer: there is a gradient of \"{}\" and no such param", name));
+    if (param == params.end())
+      throw UserError(fmt::format("optimizer: there is a gradient of \"{}\" and no such param", name));
     if (gradient.type() != param->second.type())
-      throw UserError(fmt::format("optimizer: the gradient of \"{}\" is {}, the param is {}", name, to_string(gradient.type()),
-                                  to_string(param->second.type())));
+      throw UserError(fmt::format("optimizer: the gradient of \"{}\" is {}, the param is {}", name,
+                                  to_string(gradient.type()), to_string(param->second.type())));
     const ParamGroup& group = group_of(groups_, name, param->second.shape());
     runner_->prepare(name, group, gradient.type());
     jobs.push_back({name, &group, on_device(param->second), on_device(gradient)});

@@ -39,7 +39,8 @@ OptimizerRunner::Compiled& OptimizerRunner::update_of(const Optimizer& optimizer
   StepNodes nodes{scalar(kRate), scalar(kDecay), scalar(kStep)};
   std::vector<StateNode> states;
   Nodes outputs{optimizer_update(optimizer, param, gradient, nodes, states)};
-  CompileOptions options{.name = fmt::format("{} {}", optimizer_name(optimizer), to_string(type)), .updates = {{kParam, 0}}};
+  CompileOptions options{.name = fmt::format("{} {}", optimizer_name(optimizer), to_string(type)),
+                         .updates = {{kParam, 0}}};
   for (auto& s : states) {
     options.updates.push_back({s.param.name(), int(outputs.size())});
     outputs.push_back(s.next);
@@ -69,21 +70,24 @@ void OptimizerRunner::check_state(const OptimizerJob& job, const Compiled& updat
       if (it->second.type() != part.type)
         fail(fmt::format("state \"{}\" is {}, expected {}", name, to_string(it->second.type()), to_string(part.type)));
     } else if (!states_.contains(name) && step != 1) {
-      fail(fmt::format("step {} of \"{}\" by {} has no state \"{}\": it begins with step 1, or with the state of the step before", step, job.name,
-                       optimizer_name(update.optimizer), name));
+      fail(fmt::format(
+          "step {} of \"{}\" by {} has no state \"{}\": it begins with step 1, or with the state of the step before",
+          step, job.name, optimizer_name(update.optimizer), name));
     }
   }
   for (auto& [name, value] : given_) {
     bool known = std::ranges::any_of(update.parts, [&](auto& part) { return name == part.prefix + job.name; });
     if (owner_of(name) == job.name && !known)
-      fail(fmt::format("state \"{}\" was set, {} has {}", name, optimizer_name(update.optimizer), expected.empty() ? "none" : expected));
+      fail(fmt::format("state \"{}\" was set, {} has {}", name, optimizer_name(update.optimizer),
+                       expected.empty() ? "none" : expected));
   }
 }
 
 void OptimizerRunner::step(const std::vector<OptimizerJob>& jobs, const OptimizerStep& step) {
   if (step.step < 1) fail(fmt::format("got step {}, expected one from 1", step.step));
   for (auto& value : {step.learning_rate, step.weight_decay})
-    if (value && !std::isfinite(*value)) fail(fmt::format("got {} as learning rate or weight decay, expected a finite number", *value));
+    if (value && !std::isfinite(*value))
+      fail(fmt::format("got {} as learning rate or weight decay, expected a finite number", *value));
   std::vector<Compiled*> updates;
   for (auto& job : jobs) {
     updates.push_back(&update_of(job.group->optimizer, job.tensor->type()));
@@ -105,7 +109,8 @@ DeviceTensorPtr OptimizerRunner::state_tensor(const std::string& name, const Typ
 void OptimizerRunner::run(const OptimizerJob& job, Compiled& update, const OptimizerStep& step) {
   update.executable->bind(kParam, job.tensor);
   update.executable->bind(kGradient, job.gradient);
-  for (auto& part : update.parts) update.executable->bind(part.prefix + kParam, state_tensor(part.prefix + job.name, part.type));
+  for (auto& part : update.parts)
+    update.executable->bind(part.prefix + kParam, state_tensor(part.prefix + job.name, part.type));
   OptimizerStep usual = default_step(update.optimizer);
   double rate = step.learning_rate.value_or(*usual.learning_rate) * job.group->learning_rate_factor;
   double decay = job.group->weight_decay ? step.weight_decay.value_or(*usual.weight_decay) : 0;
@@ -128,7 +133,8 @@ void OptimizerRunner::set_state(const Tensors& state) {
 
 void OptimizerRunner::check_owners(const std::function<bool(std::string_view)>& is_there) const {
   for (auto& [name, value] : given_)
-    if (!is_there(owner_of(name))) fail(fmt::format("there is state \"{}\" and no tensor \"{}\"", name, owner_of(name)));
+    if (!is_there(owner_of(name)))
+      fail(fmt::format("there is state \"{}\" and no tensor \"{}\"", name, owner_of(name)));
 }
 
 void OptimizerRunner::forget(std::string_view name) {

@@ -26,8 +26,8 @@ Node find_param(const Graph& graph, const std::string& graph_name, std::string_v
 Node find_bindable(const Graph& graph, const std::string& graph_name, std::string_view name) {
   Node leaf = graph.find_leaf(name);
   if (!leaf || !(leaf.is(param_op) || leaf.is(input_op)))
-    throw UserError(fmt::format("{}: there is no input or param \"{}\"; it has inputs {} and params {}", graph_name, name, names_of(graph.inputs()),
-                                names_of(graph.params())));
+    throw UserError(fmt::format("{}: there is no input or param \"{}\"; it has inputs {} and params {}", graph_name,
+                                name, names_of(graph.inputs()), names_of(graph.params())));
   return leaf;
 }
 
@@ -35,10 +35,12 @@ void check_updates(const Graph& graph, const CompileOptions& options) {
   for (auto& u : options.updates) {
     Node param = find_param(graph, options.name, u.param);
     if (u.output < 0 || u.output >= int(graph.outputs().size()))
-      throw UserError(fmt::format("{}: the update of \"{}\" is output {}, the graph has {}", options.name, u.param, u.output, graph.outputs().size()));
+      throw UserError(fmt::format("{}: the update of \"{}\" is output {}, the graph has {}", options.name, u.param,
+                                  u.output, graph.outputs().size()));
     Node out = graph.outputs()[std::size_t(u.output)];
     if (out.type() != param.type())
-      throw UserError(fmt::format("{}: the update of \"{}\" is {}, the param is {}", options.name, u.param, to_string(out.type()), to_string(param.type())));
+      throw UserError(fmt::format("{}: the update of \"{}\" is {}, the param is {}", options.name, u.param,
+                                  to_string(out.type()), to_string(param.type())));
   }
 }
 
@@ -57,11 +59,12 @@ Array array_for(Node leaf, const std::string& graph_name, std::span<const std::b
     throw UserError(fmt::format("{}: {} \"{}\"{}", graph_name, leaf.op().name, leaf.name(), why));
   };
   if (dtype != leaf.dtype()) fail(fmt::format(": got {}, expected {}", to_string(dtype), to_string(leaf.type())));
-  if (!is_static(leaf.shape())) fail(fmt::format(" is {}: set it from an Array, which has a shape", to_string(leaf.type())));
+  if (!is_static(leaf.shape()))
+    fail(fmt::format(" is {}: set it from an Array, which has a shape", to_string(leaf.type())));
   Array value = Array::borrow(const_cast<std::byte*>(bytes.data()), dtype, to_extents(leaf.shape()));
   if (bytes.size() != value.byte_size())
-    fail(fmt::format(": got {} bytes ({} elements), expected {} ({})", bytes.size(), bytes.size() / size_of(dtype), value.byte_size(),
-                     to_string(leaf.type())));
+    fail(fmt::format(": got {} bytes ({} elements), expected {} ({})", bytes.size(), bytes.size() / size_of(dtype),
+                     value.byte_size(), to_string(leaf.type())));
   return value;
 }
 
@@ -89,7 +92,10 @@ CompiledGraph Session::compile(const Graph& graph, CompileOptions options) const
 }
 
 CompiledGraph::CompiledGraph(Graph source, CompileOptions options, Backend& backend)
-    : source_(std::move(source)), options_(std::move(options)), backend_(&backend), executable_(backend.compile(source_, options_)),
+    : source_(std::move(source)),
+      options_(std::move(options)),
+      backend_(&backend),
+      executable_(backend.compile(source_, options_)),
       optimizers_(std::make_unique<OptimizerRunner>(backend, options_.name)) {}
 CompiledGraph::CompiledGraph(CompiledGraph&&) noexcept = default;
 CompiledGraph& CompiledGraph::operator=(CompiledGraph&&) noexcept = default;
@@ -112,7 +118,9 @@ void CompiledGraph::hold(Node leaf, const Array& value) {
   tensor->upload(value);
 }
 
-void CompiledGraph::set_param(std::string_view name, const Array& value) { hold(find_param(source_, options_.name, name), value); }
+void CompiledGraph::set_param(std::string_view name, const Array& value) {
+  hold(find_param(source_, options_.name, name), value);
+}
 
 void CompiledGraph::set_param_typed(std::string_view name, std::span<const std::byte> bytes, DType dtype) {
   Node leaf = find_param(source_, options_.name, name);
@@ -145,11 +153,14 @@ std::vector<Array> CompiledGraph::run_read_outputs(const ArrayMap& inputs, std::
 void CompiledGraph::check_run(const ArrayMap& inputs, std::span<const int> outputs, Bindings& symbols) const {
   auto fail = [&](const std::string& why) { throw UserError(options_.name + ": " + why); };
   for (int i : outputs)
-    if (i < 0 || i >= int(source_.outputs().size())) fail(fmt::format("there is no output {}, the graph has {}", i, source_.outputs().size()));
+    if (i < 0 || i >= int(source_.outputs().size()))
+      fail(fmt::format("there is no output {}, the graph has {}", i, source_.outputs().size()));
   for (auto& [name, value] : inputs) {
-    if (resident_.contains(name)) fail(fmt::format("\"{}\" is resident and cannot be fed: bind_resident gives it another value", name));
+    if (resident_.contains(name))
+      fail(fmt::format("\"{}\" is resident and cannot be fed: bind_resident gives it another value", name));
     Node leaf = source_.find_leaf(name);
-    if (!leaf || leaf.op().name != "input") fail(fmt::format("there is no input \"{}\"; it has {}", name, names_of(source_.inputs())));
+    if (!leaf || leaf.op().name != "input")
+      fail(fmt::format("there is no input \"{}\"; it has {}", name, names_of(source_.inputs())));
   }
   Nodes params = source_.params(), fed_leaves = source_.inputs();
   for (int round = 0; round < 2; ++round)  // a second time, when every symbol that a leaf names is known
@@ -158,9 +169,13 @@ void CompiledGraph::check_run(const ArrayMap& inputs, std::span<const int> outpu
         auto held = tensors_.find(leaf.name());
         auto fed = inputs.find(leaf.name());
         if (held == tensors_.end() && fed == inputs.end())
-          fail(fmt::format("{} \"{}\" {} is {}", leaf.op().name, leaf.name(), to_string(leaf.type()), leaf.is(param_op) ? "not set" : "missing"));
+          fail(fmt::format("{} \"{}\" {} is {}", leaf.op().name, leaf.name(), to_string(leaf.type()),
+                           leaf.is(param_op) ? "not set" : "missing"));
         try {
-          bind_leaf(leaf, held != tensors_.end() ? Array::borrow(nullptr, held->second->dtype(), held->second->shape()) : fed->second, symbols);
+          bind_leaf(leaf,
+                    held != tensors_.end() ? Array::borrow(nullptr, held->second->dtype(), held->second->shape())
+                                           : fed->second,
+                    symbols);
         } catch (const UserError& e) {
           fail(e.what());
         }
@@ -169,13 +184,16 @@ void CompiledGraph::check_run(const ArrayMap& inputs, std::span<const int> outpu
 
 Array CompiledGraph::read_output(int output) {
   if (output < 0 || output >= int(source_.outputs().size()))
-    throw UserError(fmt::format("{}: there is no output {}, the graph has {}", options_.name, output, source_.outputs().size()));
+    throw UserError(
+        fmt::format("{}: there is no output {}, the graph has {}", options_.name, output, source_.outputs().size()));
   return last_output(output)->read();
 }
 
 std::shared_ptr<DeviceTensor> CompiledGraph::last_output(int output) {
   if (auto tensor = executable_->result(output)) return tensor;
-  throw UserError(fmt::format("{}: output {} is not there: there was no run, or it is a param's own value and that has changed since", options_.name, output));
+  throw UserError(fmt::format(
+      "{}: output {} is not there: there was no run, or it is a param's own value and that has changed since",
+      options_.name, output));
 }
 
 // ---------------------------------------------------------------------------------------------- resident tensors
@@ -195,27 +213,36 @@ void CompiledGraph::bind_resident(std::string_view name, std::span<const float> 
 Node CompiledGraph::find_resident(std::string_view name) const {
   Node leaf = find_bindable(source_, options_.name, name);
   if (!resident_.contains(leaf.name()))
-    throw UserError(fmt::format("{}: {} \"{}\" {} is not resident: bind_resident puts it on the device", options_.name, leaf.op().name, name, to_string(leaf.type())));
+    throw UserError(fmt::format("{}: {} \"{}\" {} is not resident: bind_resident puts it on the device", options_.name,
+                                leaf.op().name, name, to_string(leaf.type())));
   return leaf;
 }
 
-Array CompiledGraph::read_resident(std::string_view name) const { return tensors_.find(find_resident(name).name())->second->read(); }
+Array CompiledGraph::read_resident(std::string_view name) const {
+  return tensors_.find(find_resident(name).name())->second->read();
+}
 
 void CompiledGraph::check_gradient(std::string_view name, int output) const {
   Node leaf = find_resident(name);
-  auto fail = [&](const std::string& why) { throw UserError(fmt::format("{}: the gradient of \"{}\" is output {}, {}", options_.name, name, output, why)); };
-  if (output < 0 || output >= int(source_.outputs().size())) fail(fmt::format("the graph has {}", source_.outputs().size()));
+  auto fail = [&](const std::string& why) {
+    throw UserError(fmt::format("{}: the gradient of \"{}\" is output {}, {}", options_.name, name, output, why));
+  };
+  if (output < 0 || output >= int(source_.outputs().size()))
+    fail(fmt::format("the graph has {}", source_.outputs().size()));
   Type gradient = source_.outputs()[std::size_t(output)].type(), type = tensors_.find(name)->second->type();
   bool fits = gradient.dtype == type.dtype && gradient.shape.size() == type.shape.size();
-  for (std::size_t d = 0; fits && d < type.shape.size(); ++d) fits = !gradient.shape[d].is_number() || gradient.shape[d] == type.shape[d];
+  for (std::size_t d = 0; fits && d < type.shape.size(); ++d)
+    fits = !gradient.shape[d].is_number() || gradient.shape[d] == type.shape[d];
   if (!fits) fail(fmt::format("{}, the {} is {}", to_string(gradient), leaf.op().name, to_string(type)));
 }
 
-void CompiledGraph::optimizer_step_resident(const Optimizer& optimizer, const GradientOutputs& gradients, const OptimizerStep& step) {
+void CompiledGraph::optimizer_step_resident(const Optimizer& optimizer, const GradientOutputs& gradients,
+                                            const OptimizerStep& step) {
   optimizer_step_resident(ParamGroups{{.optimizer = optimizer}}, gradients, step);
 }
 
-void CompiledGraph::optimizer_step_resident(const ParamGroups& groups, const GradientOutputs& gradients, const OptimizerStep& step) {
+void CompiledGraph::optimizer_step_resident(const ParamGroups& groups, const GradientOutputs& gradients,
+                                            const OptimizerStep& step) {
   if (gradients.empty()) throw UserError(options_.name + ": there are no gradients to step by");
   std::vector<OptimizerJob> jobs;
   for (auto& [name, output] : gradients) {
@@ -229,8 +256,8 @@ void CompiledGraph::optimizer_step_resident(const ParamGroups& groups, const Gra
     int output = gradients.find(job.name)->second;
     job.gradient = last_output(output);
     if (job.gradient->shape() != job.tensor->shape())
-      throw UserError(fmt::format("{}: the gradient of \"{}\" is output {}, {}, the tensor is {}", options_.name, job.name, output,
-                                  to_string(job.gradient->type()), to_string(job.tensor->type())));
+      throw UserError(fmt::format("{}: the gradient of \"{}\" is output {}, {}, the tensor is {}", options_.name,
+                                  job.name, output, to_string(job.gradient->type()), to_string(job.tensor->type())));
   }
   optimizers_->step(jobs, step);
 }

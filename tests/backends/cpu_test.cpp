@@ -256,6 +256,33 @@ TEST(Cpu, WhatDependsOnParamsIsKept) {
   EXPECT_NE(cpu.report().find("kept rows"), std::string::npos) << cpu.report();
 }
 
+// Values of one param, of two, padded, joined, and of values that are kept themselves; changed in turns.
+TEST(Cpu, KeptValuesFollowEachOfTheirParams) {
+  Graph g;
+  Node x = g.input("x", DType::F32, {2, 8});
+  Nodes p;
+  for (const char* name : {"a", "b", "c"}) p.push_back(g.param(name, DType::F32, {8, 8}));
+  Node ab = exp(p[0]) + p[1], joined = concat(std::vector<Node>{exp(p[1]), tanh(p[2]), p[0]}, 1);
+  Node padded = pad(exp(p[2]), {1, 0}, {0, 3}, 0.5);
+  g.set_outputs({matmul(x, ab), matmul(x, joined), sum(padded, {0}), matmul(x, matmul(ab, transpose(p[2], {1, 0}))), sum(p[1], {0, 1})});
+  auto cpu = Session(Device::cpu()).compile(g), reference = Session(Device::reference()).compile(g);
+  ArrayMap in = random_inputs(g);
+  auto set = [&](const std::string& name, unsigned seed) {
+    Array value = random_array(DType::F32, {8, 8}, seed);
+    for (auto* each : {&cpu, &reference}) {
+      if (seed % 3 == 0) each->bind_resident(name, value);
+      else each->set_param(name, value);
+    }
+  };
+  for (const char* name : {"a", "b", "c"}) set(name, 1);
+  for (unsigned round = 0; round < 12; ++round) {
+    set(std::string(1, "abc"[round * 7 % 5 % 3]), round + 2);
+    auto got = cpu.run(in), expected = reference.run(in);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      for (std::int64_t k = 0; k < got[i].size(); ++k) ASSERT_NEAR(got[i].at(k), expected[i].at(k), 1e-3) << round << " output " << i;
+  }
+}
+
 TEST(Cpu, SymbolsTakeAnySize) {
   Graph g;
   Dim n = Dim::symbol("n");

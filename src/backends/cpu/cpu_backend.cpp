@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <set>
 
 #include "backends/backend.h"
 #include "backends/cpu/plan.h"
@@ -67,6 +68,9 @@ class CpuTensor : public DeviceTensor {
 struct Leaf {
   std::shared_ptr<CpuTensor> tensor;
   Array next;  // where an update is written; the tensor's memory and this change places after a run
+  bool stays = true;  // no update of the graph writes it
+  std::uint64_t bound = 0;
+  std::uint64_t changed() const { return std::max(bound, tensor->written()); }
 };
 
 struct PlanEntry {
@@ -76,9 +80,30 @@ struct PlanEntry {
   std::vector<std::byte*> buffers;
   std::map<int, Array> fed;              // after a run: outputs that are inputs which were fed
   std::vector<int> leaf_buffers;         // whose memory is another's at each run
-  std::uint64_t kept_stamp = 0;          // of the params that the kept values were computed from
+  std::uint64_t kept_stamp = 0;          // when the kept values were computed; 0: never
+  std::vector<std::set<std::string>> kept_leaves;  // the params that each kept step depends on
   std::vector<double> seconds;           // of each step, while times are asked for
 };
+
+// Steps that write one buffer depend on the same, so that they run again together.
+std::vector<std::set<std::string>> leaves_of_kept_steps(const Plan& plan) {
+  std::vector<std::set<std::string>> of_steps(plan.steps.size()), of_buffers(plan.buffers.size());
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
+    if (plan.buffers[b].place == Buffer::Place::Leaf) of_buffers[b].insert(plan.buffers[b].leaf);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      auto& step = plan.steps[i];
+      if (!step.kept) continue;
+      std::size_t before = of_steps[i].size();
+      for (auto* list : {&step.reads, &step.writes})
+        for (int b : *list) of_steps[i].insert(of_buffers[std::size_t(b)].begin(), of_buffers[std::size_t(b)].end());
+      changed |= of_steps[i].size() != before;
+      for (int b : step.writes) of_buffers[std::size_t(b)].insert(of_steps[i].begin(), of_steps[i].end());
+    }
+  }
+  return of_steps;
+}
 
 class CpuExecutable : public Executable {
  public:
@@ -95,7 +120,8 @@ class CpuExecutable : public Executable {
   void bind(const std::string& name, DeviceTensorPtr tensor) override {
     auto& leaf = leaves_[name];
     leaf.tensor = std::static_pointer_cast<CpuTensor>(std::move(tensor));
-    bound_ = next_stamp();
+    leaf.stays = !changing_.contains(name);
+    leaf.bound = next_stamp();
   }
 
   std::vector<Array> run(const ArrayMap& inputs, std::span<const int> outputs, const Bindings& symbols) override {
@@ -131,14 +157,14 @@ class CpuExecutable : public Executable {
   static void copy_result(const PlanEntry& e, const Result& r, Array to);
   Array next_value(const std::string& param);
   void keep_fed(PlanEntry& e, const ArrayMap& inputs) const;
-  std::uint64_t params_stamp() const;
+  bool is_stale(const PlanEntry& e, std::size_t kept_step) const;
 
   static constexpr std::size_t kMostPlans = 16;
   CompileOptions options_;
   Graph graph_;
   std::set<std::string> changing_;
   std::map<std::string, Leaf, std::less<>> leaves_;
-  std::uint64_t bound_ = 0, ran_ = 0;  // when something was bound last, and when the last run ended; 0: never
+  std::uint64_t ran_ = 0;      // when the last run ended; 0: it failed, or there was none
   std::list<PlanEntry> plans_;  // most recently used first
   bool time_steps_ = false;
 };
@@ -155,6 +181,7 @@ PlanEntry& CpuExecutable::entry(const Bindings& symbols) {
   e.arena = std::make_unique<Memory>(e.plan.arena_bytes);
   e.kept = std::make_unique<Memory>(e.plan.kept_bytes);
   e.seconds.resize(e.plan.steps.size());
+  e.kept_leaves = leaves_of_kept_steps(e.plan);
   for (int i = 0; i < int(e.plan.buffers.size()); ++i) {
     auto& b = e.plan.buffers[std::size_t(i)];
     switch (b.place) {
@@ -177,7 +204,7 @@ void CpuExecutable::run_steps(PlanEntry& e) {
   auto run = [&](bool kept) {
     for (std::size_t i = 0; i < e.plan.steps.size(); ++i) {
       auto& step = e.plan.steps[i];
-      if (step.kept != kept) continue;
+      if (step.kept != kept || (kept && !is_stale(e, i))) continue;
       if (!time_steps_) {
         step.run(e.buffers.data());
         continue;
@@ -187,9 +214,9 @@ void CpuExecutable::run_steps(PlanEntry& e) {
       e.seconds[i] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
   };
-  if (std::uint64_t stamp = params_stamp(); e.kept_stamp != stamp) {
+  if (e.kept_stamp == 0 || std::ranges::any_of(leaves_, [&](auto& leaf) { return leaf.second.stays && leaf.second.changed() > e.kept_stamp; })) {
     run(true);
-    e.kept_stamp = stamp;
+    e.kept_stamp = next_stamp();
   }
   run(false);
 }
@@ -213,12 +240,9 @@ Array CpuExecutable::next_value(const std::string& param) {
   return leaf.next;
 }
 
-// The newest change of what kept values depend on.
-std::uint64_t CpuExecutable::params_stamp() const {
-  std::uint64_t stamp = bound_;
-  for (auto& [name, leaf] : leaves_)
-    if (!changing_.contains(name)) stamp = std::max(stamp, leaf.tensor->written());
-  return stamp;
+bool CpuExecutable::is_stale(const PlanEntry& e, std::size_t kept_step) const {
+  return e.kept_stamp == 0 ||
+         std::ranges::any_of(e.kept_leaves[kept_step], [&](auto& name) { return leaves_.at(name).changed() > e.kept_stamp; });
 }
 
 // The caller may change what it fed once the run is over.
@@ -237,7 +261,7 @@ DeviceTensorPtr CpuExecutable::result(int output) {
   auto& r = e.plan.results[std::size_t(output)];
   auto& b = e.plan.buffers[std::size_t(r.buffer)];
   bool of_leaf = b.place == Buffer::Place::Leaf || b.place == Buffer::Place::Next;
-  if (of_leaf && (bound_ > ran_ || leaves_.at(b.leaf).tensor->written() > ran_)) return nullptr;
+  if (of_leaf && leaves_.at(b.leaf).changed() > ran_) return nullptr;
   if (of_leaf || !View{r.buffer, r.offset, r.shape, r.strides}.is_contiguous()) return std::make_shared<CpuTensor>(read(e, output));
   std::byte* bytes = e.buffers[std::size_t(r.buffer)] + r.offset * std::int64_t(size_of(r.dtype));
   return std::make_shared<CpuTensor>(Array::borrow(bytes, r.dtype, r.shape));
