@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <random>
 
 using namespace rlx;
@@ -150,23 +151,49 @@ Tensors initial_params(const Graph& graph) {
 
 struct Precision {
   const char* name;
-  const char* weights;  // what the low weights are
-  std::function<Graph(const Graph&)> pass;
-  double bits;      // a low weight
-  double constant;  // bytes of scales a low tensor
-  bool all;         // whether all weight matrices are low, not only the hidden ones
+  const char* weights;               // what the low weights are
+  std::function<Model(Model)> pass;  // rewrites the dense model
+  double bits;                       // a low weight
+  double constant = 0;               // bytes of scales or entries a low tensor
+  bool all = false;                  // all weight matrices are low, not only the hidden ones
+  bool late = false;                 // the first half of the training is dense
 };
 
-Graph to_bitnet(const Graph& graph) {
+Model to_bf16(Model m) {
+  return {auto_mixed_precision(m.graph, {.policy = PrecisionPolicy::AutoMixed, .dtype = DType::BF16}).graph, m.params};
+}
+
+Model to_bitnet(Model m) {
   BitNetConfig config;
-  config.keep_full_precision = {kKept.begin(), kKept.end()};
-  return inject_bitnet_qat(graph, config).graph;
+  config.keep_full_precision = kKept;
+  return {inject_bitnet_qat(m.graph, config).graph, m.params};
+}
+
+Model to_scaled(Model m, ScaledMatmulConfig config) {
+  config.keep_full_precision = kKept;
+  return {insert_scaled_matmul(m.graph, config).graph, m.params};
+}
+
+// Indices cannot be trained, so they come from trained weights.
+constexpr std::int64_t kEntryDim = 2, kEntries = 256;
+Model to_codebooks(Model m) {
+  CodebookConfig config{.entry_dim = kEntryDim, .num_entries = kEntries};
+  config.weights = kHidden;
+  CodebookResult result = insert_codebooks(m.graph, config);
+  Tensors params = codebook_params(m.params, result.report);
+  for (Node p : result.graph.params())
+    if (m.params.contains(p.name())) params.emplace(p.name(), m.params.at(p.name()));
+  return {result.graph, params};
 }
 
 const std::vector<Precision>& precisions() {
   static const std::vector<Precision> rows = {
-      {"f32", "f32", [](const Graph& g) { return g; }, 32, 0, true},
-      {"bitnet", "ternary, 2 bits each", to_bitnet, 2, 4, false},
+      {"f32", "f32", [](Model m) { return m; }, 32},
+      {"bf16", "bf16", to_bf16, 16, 0, true},
+      {"bitnet", "ternary, 2 bits", to_bitnet, 2, 4},
+      {"fp8", "E4M3", [](Model m) { return to_scaled(m, ScaledMatmulConfig::fp8_e4m3()); }, 8, 4},
+      {"mxfp4", "E2M1, 32 a scale", [](Model m) { return to_scaled(m, ScaledMatmulConfig::mxfp4()); }, 4 + 8 / 32.0},
+      {"codebook", "an index for each 2", to_codebooks, 8.0 / kEntryDim, 4.0 * kEntryDim * kEntries, false, true},
   };
   return rows;
 }
@@ -276,8 +303,10 @@ void count_weights(Outcome& out, const Graph& dense) {
 }
 
 Outcome run(const Precision& precision, const Graph& dense, const Options& o, const Images& train, const Images& test) {
-  Model model{precision.pass(dense), initial_params(dense)};
-  Trainer trainer(model);
+  Model model{dense, initial_params(dense)};
+  if (!precision.late) model = precision.pass(model);
+  auto trainer = std::make_unique<Trainer>(model);
+  bool is_late = precision.late;
   std::mt19937 random(1);
   std::vector<int> order(std::size_t(train.count()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = int(i);
@@ -289,11 +318,18 @@ Outcome run(const Precision& precision, const Graph& dense, const Options& o, co
   Outcome out{&precision, 0, 0, 0, 0, 0, 0};
   auto progress = [&] { return o.seconds > 0 ? seconds_since(begin) / o.seconds : double(out.steps) / double(total); };
   for (; progress() < 1; ++out.steps) {
+    if (is_late && progress() >= 0.5) {
+      is_late = false;
+      model.params = trainer->params();
+      model = precision.pass(model);
+      trainer = std::make_unique<Trainer>(model);
+      times.clear();
+    }
     auto at = std::size_t(out.steps % a_round * o.batch);
     if (at == 0) std::shuffle(order.begin(), order.end(), random);
     ArrayMap batch = batch_of(train, std::span(order).subspan(at, std::size_t(o.batch)), &random);
     auto start = Clock::now();
-    double loss = trainer.step(std::move(batch), progress());
+    double loss = trainer->step(std::move(batch), progress());
     times.push_back(seconds_since(start));
     mean = out.steps ? mean + 0.02 * (loss - mean) : loss;
     if (seconds_since(shown) > 5) {
@@ -305,7 +341,7 @@ Outcome run(const Precision& precision, const Graph& dense, const Options& o, co
   out.seconds = seconds_since(begin);
   std::nth_element(times.begin(), times.begin() + std::ptrdiff_t(times.size() / 2), times.end());
   out.step_seconds = times[times.size() / 2];
-  model.params = trainer.params();
+  model.params = trainer->params();
   out.accuracy = accuracy(model, test, o.quick ? 1000 : test.count());
   count_weights(out, dense);
   return out;

@@ -60,7 +60,9 @@ struct ModelConfig {
                feed_forward_length = 768, head_count = 4, head_count_kv = 4;
   double rope_freq_base = 10000, rms_norm_epsilon = 1e-5;
   std::string activation = "silu";   // or "relu2"
-  std::string precision = "bitnet";  // or "f32": no quantisation
+  std::string precision = "bitnet";  // docs/precisions.md lists them
+  std::string gradient_format = "f32";  // of what flows back through scaled products; or "e5m2"
+  std::int64_t codebook_entry_dim = 4, codebook_entries = 256;
 
   std::int64_t head_length() const { return embedding_length / head_count; }
 };
@@ -77,6 +79,7 @@ struct TrainConfig {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.95;
   std::string muon_scale = "original";
   bool muon_bf16 = false;
+  double codebook_after = 0.5;  // in codebook precision: the share of steps that train dense weights first
   // Over the steps.
   std::string schedule = "linear";  // constant, linear, cosine, bitnet
   std::int64_t warmup_steps = 20;
@@ -141,10 +144,10 @@ struct Generation {
 
 class Tokenizer;
 
-/// A trained model: a run's latest checkpoint or a GGUF file. Its forward pass is the one it was trained with.
+/// A trained model: a run's latest checkpoint or an exported file. Its forward pass is the one it was trained with.
 class LanguageModel {
  public:
-  /// A folder is a run, anything else a GGUF file of the `bitnet` architecture. Throws UserError, Unsupported,
+  /// A folder is a run, anything else a GGUF file of the `bitnet` architecture or a safetensors file of ours. Throws UserError, Unsupported,
   /// DeviceError.
   static LanguageModel load(const std::string& path, Device device = Device::cpu());
   LanguageModel(ModelConfig, std::shared_ptr<const Tokenizer>, Tensors inference_params, Device);
@@ -153,7 +156,8 @@ class LanguageModel {
 
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
-  /// f32 values; in bitnet precision linear weights are i8 codes, each with a f32 [1] `<linear>.scale`.
+  /// f32 values, and linear weights in the form of the precision: i8 codes with a f32 [1] `<linear>.scale` in bitnet; u8
+  /// codes with `<linear>.block_scale` or `<linear>.scale` in fp8 and so on; `.indices` and `.codebook`.
   const Tensors& params() const;
 
   /// f32 [tokens, vocab]: what follows each token. Throws UserError where there is no token or one outside the
@@ -173,19 +177,21 @@ class LanguageModel {
 };
 
 struct ExportOptions {
-  std::string type = "tq2_0";  // of the blocks' linear weights: tq2_0, tq1_0, f16, bf16, f32
-  std::string embedding;  // of token_embd: f16, bf16, q8_0, f32; empty: q8_0 beside ternary weights, else as they are
+  std::string type;       // of the blocks' linear weights; empty: the precision's own (docs/precisions.md)
+  std::string embedding;  // of token_embd: f16, bf16, q8_0, f32; empty: q8_0 beside ternary weights, else f32
 };
 struct ExportedTensor {
   std::string name, type;
   std::int64_t elements = 0, bytes = 0;
-  double max_error = 0;  // against the value that the forward pass uses
+  std::int64_t params = 0;  // of the model, that it holds; a scale holds none
+  double max_error = 0;     // against the value that the forward pass uses
   double bits_per_weight() const { return 8.0 * double(bytes) / double(elements); }
 };
-/// Writes a GGUF file that stock llama.cpp loads, atomically, and says what is in it. In bitnet precision the blocks
-/// hold the ternary codes with a scale of 1, and `<linear>.scale` their scale. Throws UserError, before anything is
-/// written, where a width does not suit the type or the model cannot be had in it, Unsupported where llama.cpp would
-/// misread it.
-std::vector<ExportedTensor> export_gguf(const LanguageModel&, const std::string& path, const ExportOptions& = {});
+/// Writes one file, atomically, and says what is in it: GGUF that stock llama.cpp loads where GGUF has the type, else
+/// safetensors, also where the path ends in .safetensors and the type is scaled. LanguageModel::load reads both. In
+/// bitnet precision the blocks hold the ternary codes with a scale of 1, and `<linear>.scale` their scale; scaled
+/// weights are the codes and scales that the forward pass uses. Throws UserError, before anything is written, where a
+/// width does not suit the type or the model cannot be had in it, Unsupported where llama.cpp would misread it.
+std::vector<ExportedTensor> export_model(const LanguageModel&, const std::string& path, const ExportOptions& = {});
 
 }  // namespace rlx

@@ -10,7 +10,7 @@ namespace rlx::cli {
 void add_eval(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("eval", "Measure how well a model predicts a text");
   auto model = std::make_shared<std::string>(), data = std::make_shared<std::string>();
-  command->add_option("model", *model, "A run's folder or a GGUF file")->required();
+  command->add_option("model", *model, "A run's folder or an exported file")->required();
   command->add_option("--data", *data, "The text, UTF-8")->required();
   add_common_options(*command, context, true);
   command->callback([=, &context] {

@@ -10,7 +10,7 @@ void add_generate(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("generate", "Continue a text");
   auto model = std::make_shared<std::string>(), prompt = std::make_shared<std::string>();
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("model", *model, "A run's folder or a GGUF file")->required();
+  command->add_option("model", *model, "A run's folder or an exported file")->required();
   command->add_option("--prompt", *prompt, "The text to continue")->required();
   command->add_option("-n,--tokens", options->tokens, "How many tokens")->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 takes the likeliest token")->capture_default_str();

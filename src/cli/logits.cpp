@@ -11,7 +11,7 @@ void add_logits(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("logits", "Write the logits of a text as .npy, f32 [tokens, vocab]");
   auto model = std::make_shared<std::string>(), text = std::make_shared<std::string>(),
        out = std::make_shared<std::string>();
-  command->add_option("model", *model, "A run's folder or a GGUF file")->required();
+  command->add_option("model", *model, "A run's folder or an exported file")->required();
   command->add_option("--text", *text, "The text")->required();
   command->add_option("-o,--out", *out, "The file to write")->required();
   add_common_options(*command, context, true);

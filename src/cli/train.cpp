@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "cli/command.h"
+#include "train/precision.h"
 
 namespace rlx::cli {
 namespace {
@@ -81,7 +82,8 @@ void add_train(CLI::App& app, Context& context) {
   fresh.push_back(
       command->add_option("--optimizer", o->optimizer, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"})));
   fresh.push_back(
-      command->add_option("--precision", o->precision, "bitnet or f32")->check(CLI::IsMember({"bitnet", "f32"})));
+      command->add_option("--precision", o->precision, "Of the linear weights and their products (docs/precisions.md)")
+          ->check(CLI::IsMember(precision_names())));
   fresh.push_back(command->add_flag("--overwrite", o->overwrite, "Replace the run that is in the folder"));
   auto* resume = command->add_option("--resume", o->resume, "Go on with this run");
   for (auto* option : fresh) resume->excludes(option);

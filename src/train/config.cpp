@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "train/model.h"
 
 namespace rlx {
 namespace {
@@ -13,9 +14,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class Config, class F>
+void visit_precision(Config& c, F&& f) {
+  f("precision", c.precision);
+  f("gradient_format", c.gradient_format);
+  f("codebook_entry_dim", c.codebook_entry_dim);
+  f("codebook_entries", c.codebook_entries);
+}
+
+template <class Config, class F>
 void visit_training(Config& c, F&& f) {
   visit_model_config(c.model, f);
-  f("precision", c.model.precision);
+  visit_precision(c.model, f);
+  f("codebook_after", c.codebook_after);
   f("tokenizer", c.tokenizer);
   f("validation_fraction", c.validation_fraction);
   f("batch_size", c.batch_size);
@@ -89,8 +99,8 @@ class Checker {
   void positive(const char* key, double value) const {
     expect(value > 0 && value <= 1e30, key, value, "a number above 0");
   }
-  void one_of(const char* key, const std::string& value, std::initializer_list<std::string_view> names) const {
-    for (auto name : names)
+  void one_of(const char* key, const std::string& value, const std::vector<std::string>& names) const {
+    for (auto& name : names)
       if (name == value) return;
     expect(false, key, value, fmt::format("one of {}", fmt::join(names, ", ")));
   }
@@ -98,6 +108,21 @@ class Checker {
  private:
   const std::string& where_;
 };
+
+}  // namespace
+
+namespace {
+
+// No weight is left out in silence.
+void check_codebook(const Checker& check, const ModelConfig& c) {
+  for (auto& p : model_params(c)) {
+    if (!p.is_linear) continue;
+    check.expect(p.shape[1] % c.codebook_entry_dim == 0, "codebook_entry_dim", c.codebook_entry_dim,
+                 fmt::format("a divisor of the {} inputs of {}", p.shape[1], p.name));
+    check.expect(count(p.shape) / c.codebook_entry_dim >= c.codebook_entries, "codebook_entries", c.codebook_entries,
+                 fmt::format("at most the {} vectors that {} has", count(p.shape) / c.codebook_entry_dim, p.name));
+  }
+}
 
 }  // namespace
 
@@ -117,7 +142,14 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
   check.positive("rope_freq_base", c.rope_freq_base);
   check.positive("rms_norm_epsilon", c.rms_norm_epsilon);
   check.one_of("activation", c.activation, {"silu", "relu2"});
-  check.one_of("precision", c.precision, {"bitnet", "f32"});
+  check.one_of("precision", c.precision, precision_names());
+  auto& p = precision(c.precision);
+  check.one_of("gradient_format", c.gradient_format, {"f32", "e5m2"});
+  check.expect(c.gradient_format == "f32" || (p.form == WeightForm::Scaled && p.name != "nvfp4"), "gradient_format",
+               c.gradient_format, fmt::format("f32 in precision {}", c.precision));
+  check.at_least("codebook_entry_dim", c.codebook_entry_dim, 1, 64);
+  check.at_least("codebook_entries", c.codebook_entries, 1, 256);
+  if (p.form == WeightForm::Codebook) check_codebook(check, c);
 }
 
 void check_config(const TrainConfig& c, const std::string& where) {
@@ -139,6 +171,7 @@ void check_config(const TrainConfig& c, const std::string& where) {
   check.below("beta2", c.beta2, 1);
   check.positive("epsilon", c.epsilon);
   check.below("momentum", c.momentum, 1);
+  check.below("codebook_after", c.codebook_after, 1);
   check.one_of("muon_scale", c.muon_scale, {"original", "match_rms_adamw", "none"});
   check.one_of("schedule", c.schedule, {"constant", "linear", "cosine", "bitnet"});
   check.at_least("warmup_steps", c.warmup_steps, 0);
@@ -180,6 +213,14 @@ TrainConfig parse_config(std::string_view json, const std::string& where) {
 }
 
 TrainConfig load_config(const std::string& path) { return parse_config(read_file(path, 1 << 20), path); }
+
+std::string model_config_json(const ModelConfig& config) {
+  Json object = {{"architecture", "bitnet"}};
+  auto add = [&](const char* name, auto& member) { object[name] = member; };
+  visit_model_config(config, add);
+  visit_precision(config, add);
+  return object.dump();
+}
 
 std::string config_json(const TrainConfig& config) {
   Json object = {{"architecture", "bitnet"}};

@@ -20,6 +20,8 @@ void visit_model_config(Config& c, F&& f) {
   f("rms_norm_epsilon", c.rms_norm_epsilon);
   f("activation", c.activation);
 }
+/// The model's keys alone, which parse_config reads.
+std::string model_config_json(const ModelConfig&);
 void check_model_config(const ModelConfig&, const std::string& where);
 
 }  // namespace rlx

@@ -1,4 +1,4 @@
-// A trained model as a GGUF file for llama.cpp.
+// A trained model as one file: GGUF for llama.cpp, or safetensors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,11 +6,19 @@
 
 #include "quant/block_format.h"
 #include "rlx/train.h"
+#include "train/code_blocks.h"
 #include "train/model.h"
+#include "train/model_safetensors.h"
 #include "train/tokenizer_gguf.h"
 
 namespace rlx {
 namespace {
+
+// What is written, once it is known to be possible.
+struct Plan {
+  std::string type, embedding;
+  bool is_gguf = true;
+};
 
 const BlockFormat& checked_format(const std::string& name, std::initializer_list<std::string_view> allowed,
                                   const char* what) {
@@ -20,32 +28,52 @@ const BlockFormat& checked_format(const std::string& name, std::initializer_list
 }
 
 bool is_ternary(const BlockFormat& f) { return f.encode_ternary != nullptr; }
+bool is_gguf_type(std::string_view type) {
+  return type != "f8e4m3" && type != "mxfp8" && type != "mxfp6" && type != "codebook";
+}
+
+void check_rows(const ParamInfo& p, const BlockFormat& format) {
+  if (p.shape[1] % format.elements != 0)
+    throw UserError(fmt::format("[export] tensor \"{}\" is {}: its rows of {} are no multiple of {}, which {} needs",
+                                p.name, to_string(p.shape), p.shape[1], format.elements, format.name));
+}
 
 // Everything that can be refused is, before a byte is written.
-void check_exportable(const ModelConfig& c, const BlockFormat& linear, const BlockFormat& embedding) {
+Plan plan_export(const ModelConfig& c, const std::string& path, const ExportOptions& options) {
+  auto& p = precision(c.precision);
+  Plan plan{options.type.empty() ? std::string(p.file_types[0]) : options.type, options.embedding};
+  if (std::find(p.file_types.begin(), p.file_types.end(), plan.type) == p.file_types.end())
+    throw UserError(fmt::format("[export] got type \"{}\", but the model was trained in {} precision: use {}",
+                                plan.type, c.precision, fmt::join(p.file_types, ", ")));
+  bool is_scaled = p.form == WeightForm::Scaled, wants_safetensors = path.ends_with(".safetensors");
+  plan.is_gguf = is_gguf_type(plan.type) && !(is_scaled && wants_safetensors);
+  if (!plan.is_gguf && path.ends_with(".gguf"))
+    throw UserError(fmt::format("[export] GGUF has no type {}: name a .safetensors file", plan.type));
+  if (plan.is_gguf && wants_safetensors)
+    throw UserError(fmt::format("[export] {} is written as GGUF: name a .gguf file", plan.type));
+  if (!plan.is_gguf) {
+    if (plan.embedding.empty()) plan.embedding = "f32";
+    checked_format(plan.embedding, {"f16", "bf16", "f32"}, "embedding");
+    return plan;
+  }
   if (c.activation != "silu")
     throw Unsupported(fmt::format(
         "[export] the model's activation is {}, but llama.cpp computes bitnet models with silu", c.activation));
-  if (is_ternary(linear) && c.precision != "bitnet")
-    throw UserError(fmt::format(
-        "[export] {} holds ternary weights, but the model was trained in {} precision: use f16, bf16 or f32",
-        linear.name, c.precision));
-  auto check_rows = [](const ParamInfo& p, const BlockFormat& format) {
-    if (p.shape[1] % format.elements != 0)
-      throw UserError(fmt::format("[export] tensor \"{}\" is {}: its rows of {} are no multiple of {}, which {} needs",
-                                  p.name, to_string(p.shape), p.shape[1], format.elements, format.name));
-  };
+  auto& linear = block_format(plan.type);
+  if (plan.embedding.empty()) plan.embedding = is_ternary(linear) ? "q8_0" : "f32";
   auto params = model_params(c);
-  for (auto& p : params)
-    if (p.is_linear) check_rows(p, linear);
-  check_rows(params[0], embedding);
+  for (auto& param : params)
+    if (param.is_linear) check_rows(param, linear);
+  check_rows(params[0], checked_format(plan.embedding, {"f16", "bf16", "q8_0", "f32"}, "embedding"));
+  return plan;
 }
 
 std::uint32_t file_type(std::string_view type) {
-  if (type == "f32") return 0;
-  if (type == "f16") return 1;
-  if (type == "bf16") return 32;
-  return type == "tq1_0" ? 36 : 37;
+  constexpr std::pair<std::string_view, std::uint32_t> kTypes[] = {
+      {"f32", 0}, {"f16", 1}, {"bf16", 32}, {"tq1_0", 36}, {"tq2_0", 37}, {"mxfp4", 38}, {"nvfp4", 39}};
+  for (auto& [name, number] : kTypes)
+    if (name == type) return number;
+  throw InternalError(fmt::format("[export] no GGUF file type for {}", type));
 }
 
 void set_keys(GgufWriter& out, const LanguageModel& model, const std::string& type) {
@@ -89,26 +117,38 @@ ExportedTensor add_tensor(GgufWriter& out, const std::string& name, const Array&
   return row;
 }
 
-}  // namespace
+// The codes that the forward pass uses, moved into the type's blocks.
+void add_codes(GgufWriter& out, std::vector<ExportedTensor>& rows, const LanguageModel& model, const std::string& name,
+               const BlockFormat& format) {
+  auto& params = model.params();
+  const Array& codes = params.find(name)->second;
+  Fp4Layout layout = format.elements == 64 ? Fp4Layout{16, 4} : Fp4Layout{32, 1};
+  auto bytes = to_fp4_blocks({codes, params.find(block_scale_name(name))->second}, layout);
+  rows.push_back({name, std::string(format.name), codes.size(), std::int64_t(bytes.size()), codes.size()});
+  out.add_encoded(name, codes.shape(), format.id, std::move(bytes));
+}
 
-std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::string& path,
-                                        const ExportOptions& options) {
-  auto& linear = checked_format(options.type, {"tq2_0", "tq1_0", "f16", "bf16", "f32"}, "weight");
-  std::string embedding_type = !options.embedding.empty() ? options.embedding
-                               : is_ternary(linear)       ? "q8_0"
-                                                          : options.type;
-  auto& embedding = checked_format(embedding_type, {"f16", "bf16", "q8_0", "f32"}, "embedding");
+std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::string& path, const Plan& plan) {
+  auto& linear = block_format(plan.type);
+  auto& embedding = block_format(plan.embedding);
   auto& f32 = block_format("f32");
-  check_exportable(model.config(), linear, embedding);
+  bool is_scaled = weight_form(model.config()) == WeightForm::Scaled;
   GgufWriter out;
-  set_keys(out, model, options.type);
+  set_keys(out, model, plan.type);
   std::vector<ExportedTensor> rows;
   for (auto& p : model_params(model.config())) {
     const Array& value = model.params().find(p.name)->second;
-    rows.push_back(add_tensor(out, p.name, value, p.is_linear ? linear : value.shape().size() == 2 ? embedding : f32));
+    if (p.is_linear && is_scaled)
+      add_codes(out, rows, model, p.name, linear);
+    else
+      rows.push_back(add_tensor(out, p.name, value,
+                                p.is_linear                 ? linear
+                                : value.shape().size() == 2 ? embedding
+                                                            : f32));
+    rows.back().params = value.size();
     if (p.is_linear && rows.back().type != linear.name)
       throw InternalError(fmt::format("[export] tensor \"{}\" was not converted to {}", p.name, linear.name));
-    auto scale = model.params().find(scale_name(p.name));
+    auto scale = model.params().find(tensor_scale_name(p.name));
     if (p.is_linear && scale != model.params().end()) {
       rows.back().max_error *= std::abs(scale->second.at(0));
       rows.push_back(add_tensor(out, scale->first, scale->second, f32));
@@ -116,6 +156,15 @@ std::vector<ExportedTensor> export_gguf(const LanguageModel& model, const std::s
   }
   out.write(path);
   return rows;
+}
+
+}  // namespace
+
+std::vector<ExportedTensor> export_model(const LanguageModel& model, const std::string& path,
+                                         const ExportOptions& options) {
+  Plan plan = plan_export(model.config(), path, options);
+  return plan.is_gguf ? export_gguf(model, path, plan)
+                      : save_model_safetensors(model, path, plan.type, dtype_from_string(plan.embedding));
 }
 
 }  // namespace rlx

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 CompiledGraph compile_decoder(const ModelConfig& config, Device device, std::int64_t capacity) {
-  DecodeGraph decode = decode_graph(config, weight_form(config), capacity);
+  DecodeGraph decode = decode_graph(config, capacity);
   return Session(device).compile(decode.graph, {.name = "decode", .updates = decode.updates});
 }
 

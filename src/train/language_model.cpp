@@ -11,6 +11,7 @@
 #include "train/config.h"
 #include "train/generate.h"
 #include "train/model_gguf.h"
+#include "train/model_safetensors.h"
 #include "train/score.h"
 
 namespace rlx {
@@ -40,11 +41,14 @@ const Tokenizer& LanguageModel::tokenizer() const { return *state_->tokenizer; }
 const Tensors& LanguageModel::params() const { return state_->params; }
 
 LanguageModel LanguageModel::load(const std::string& path, Device device) {
-  if (!std::filesystem::is_directory(path)) return load_model_gguf(path, std::move(device));
+  if (!std::filesystem::is_directory(path))
+    return path.ends_with(".safetensors") ? load_model_safetensors(path, std::move(device))
+                                          : load_model_gguf(path, std::move(device));
   if (!is_run(path)) throw UserError(fmt::format("[model] '{}' is no run: it has no run.json", path));
   auto folder = find_checkpoint(path);
   if (!folder) throw UserError(fmt::format("[model] the run '{}' has no checkpoint yet", path));
   Checkpoint c = load_checkpoint(*folder);
+  c.config.model = phase_of(c.config.model, c.weights);
   auto tokenizer = std::make_shared<const Tokenizer>(load_checkpoint_tokenizer(*folder));
   return {c.config.model, tokenizer, inference_params(c.config.model, c.weights), std::move(device)};
 }
@@ -56,7 +60,7 @@ Array LanguageModel::logits(std::span<const std::int32_t> tokens) {
     if (token < 0 || token >= s.config.vocab_size)
       throw UserError(fmt::format("[logits] got token {}, expected one from 0 to {}", token, s.config.vocab_size - 1));
   if (!s.logits) {
-    s.logits = Session(s.device).compile(logits_graph(s.config, weight_form(s.config)), {.name = "logits"});
+    s.logits = Session(s.device).compile(logits_graph(s.config), {.name = "logits"});
     for (auto& [name, value] : s.params) s.logits->set_param(name, value);
   }
   Array input(std::vector<std::int32_t>(tokens.begin(), tokens.end()), {std::int64_t(tokens.size())});

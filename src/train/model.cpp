@@ -9,7 +9,6 @@
 #include "base/philox.h"
 #include "quant/ternary.h"
 #include "rlx/ops.h"
-#include "rlx/transform.h"
 
 namespace rlx {
 namespace {
@@ -19,10 +18,17 @@ constexpr std::uint64_t kInitStream = 0x696e6974;  // "init": apart from the str
 
 Node swapped(Node x) { return transpose(x, {1, 0}); }
 
+std::vector<std::string> linear_names(const ModelConfig& c) {
+  std::vector<std::string> out;
+  for (auto& p : model_params(c))
+    if (p.is_linear) out.push_back(p.name);
+  return out;
+}
+
 // Builds the nodes of one graph. Activations have shape [batch, seq, …].
 class Builder {
  public:
-  Builder(const ModelConfig& config, WeightForm form) : c_(config), form_(form) {}
+  Builder(const ModelConfig& config, bool is_ternary = false) : c_(config), is_ternary_(is_ternary) {}
 
   Graph graph;
 
@@ -56,8 +62,8 @@ class Builder {
 
   Node linear(Node x, const char* name, std::int64_t out, std::int64_t in) {
     std::string weight = block_ + name + ".weight";
-    if (form_ == WeightForm::Dense) return matmul(x, swapped(leaf(weight, DType::F32, {out, in}))).named(block_ + name);
-    Node codes = leaf(weight, DType::I8, {out, in}), scale = leaf(scale_name(weight), DType::F32, {1});
+    if (!is_ternary_) return matmul(x, swapped(leaf(weight, DType::F32, {out, in}))).named(block_ + name);
+    Node codes = leaf(weight, DType::I8, {out, in}), scale = leaf(tensor_scale_name(weight), DType::F32, {1});
     return matmul(quantized(x), swapped(cast(codes, DType::F32) * scale)).named(block_ + name);
   }
 
@@ -108,11 +114,20 @@ class Builder {
   }
 
   const ModelConfig& c_;
-  WeightForm form_;
+  bool is_ternary_;  // linear weights are codes and scales
   std::string block_;
   std::int64_t capacity_ = 0;
   Node position_;
 };
+
+// A dense inference graph in the precision's form. (That of bitnet is built so: its products then run on the codes.)
+Graph inference_form(const Graph& dense, const ModelConfig& c) {
+  auto& p = precision(c.precision);
+  if (p.form == WeightForm::Ternary) return dense;
+  Graph out = p.rewritten(dense, c);
+  return p.form == WeightForm::Scaled ? freeze_weights(out, linear_names(c)).graph : out;
+}
+Builder inference_builder(const ModelConfig& c) { return {c, weight_form(c) == WeightForm::Ternary}; }
 
 Node positions_of(Graph& graph, Dim length) { return iota(graph, {length}, 0, DType::I32); }
 
@@ -178,12 +193,27 @@ Tensors init_params(const ModelConfig& c, std::uint64_t seed) {
   return out;
 }
 
+std::vector<ParamInfo> trained_params(const ModelConfig& c) {
+  auto dense = model_params(c);
+  if (weight_form(c) != WeightForm::Codebook) return dense;
+  std::vector<ParamInfo> out;
+  for (auto& p : dense) {
+    if (!p.is_linear) {
+      out.push_back(p);
+      continue;
+    }
+    out.push_back({indices_name(p.name), {p.shape[0], p.shape[1] / c.codebook_entry_dim}, false, DType::U8});
+    out.push_back({codebook_name(p.name), {c.codebook_entries, c.codebook_entry_dim}, true});
+  }
+  return out;
+}
+
 void check_params(const ModelConfig& c, const Tensors& tensors, const std::string& where) {
-  auto params = model_params(c);
+  auto params = trained_params(phase_of(c, tensors));
   for (auto& p : params) {
     auto found = tensors.find(p.name);
     if (found == tensors.end()) throw UserError(fmt::format("[model] {}: tensor \"{}\" is missing", where, p.name));
-    Type expected{DType::F32, to_shape(p.shape)};
+    Type expected{p.dtype, to_shape(p.shape)};
     if (found->second.type() != expected)
       throw UserError(fmt::format("[model] {}: tensor \"{}\" is {}, expected {}", where, p.name,
                                   to_string(found->second.type()), to_string(expected)));
@@ -195,12 +225,36 @@ void check_params(const ModelConfig& c, const Tensors& tensors, const std::strin
   }
 }
 
-std::string scale_name(const std::string& weight_name) {
-  return weight_name.substr(0, weight_name.size() - std::string_view("weight").size()) + "scale";
+ModelConfig phase_of(const ModelConfig& c, const Tensors& weights) {
+  ModelConfig out = c;
+  if (weight_form(c) == WeightForm::Codebook && weights.contains(linear_names(c)[0])) out.precision = "f32";
+  return out;
 }
 
-Tensors inference_params(const ModelConfig& c, const Tensors& master) {
-  if (weight_form(c) == WeightForm::Dense) return master;
+CodebookConfig codebook_config(const ModelConfig& c) {
+  CodebookConfig out{.entry_dim = c.codebook_entry_dim, .num_entries = c.codebook_entries};
+  out.weights = linear_names(c);
+  return out;
+}
+
+Tensors to_codebook_params(const ModelConfig& c, const Tensors& dense, std::uint64_t seed) {
+  Tensors out;
+  for (auto& p : model_params(c)) {
+    const Array& value = dense.find(p.name)->second;
+    if (!p.is_linear) {
+      out.emplace(p.name, value);
+      continue;
+    }
+    CodebookWeight w = codebook_from_weight(value, {c.codebook_entry_dim, c.codebook_entries, seed});
+    out.emplace(indices_name(p.name), w.indices);
+    out.emplace(codebook_name(p.name), w.codebook);
+  }
+  return out;
+}
+
+namespace {
+
+Tensors ternary_params(const ModelConfig& c, const Tensors& master) {
   Tensors out;
   for (auto& p : model_params(c)) {
     const Array& value = master.find(p.name)->second;
@@ -210,13 +264,42 @@ Tensors inference_params(const ModelConfig& c, const Tensors& master) {
     }
     Ternary t = ternarize_per_tensor(value, float(kQuantEpsilon));
     out.emplace(p.name, t.codes);
-    out.emplace(scale_name(p.name), t.scales.reshaped({1}));
+    out.emplace(tensor_scale_name(p.name), t.scales.reshaped({1}));
   }
   return out;
 }
 
+// Computed by the very nodes that the training graph has.
+Tensors scaled_params(const ModelConfig& c, const Tensors& master) {
+  Builder b(c);
+  Dim seq = Dim::symbol("seq");
+  b.graph.set_outputs({b.blocks(b.embed(b.graph.input("tokens", DType::I32, {1, seq})), positions_of(b.graph, seq))});
+  FrozenGraph frozen = freeze_weights(precision(c.precision).rewritten(b.graph, c), linear_names(c));
+  CompiledGraph quantize = Session(Device::cpu()).compile(frozen.weights, {.name = "quantize_weights"});
+  Tensors out;
+  for (auto& p : model_params(c)) {
+    const Array& value = master.find(p.name)->second;
+    p.is_linear ? quantize.set_param(p.name, value) : void(out.emplace(p.name, value));
+  }
+  auto values = quantize.run({});
+  for (std::size_t i = 0; i < values.size(); ++i) out.emplace(frozen.names[i], values[i]);
+  return out;
+}
+
+}  // namespace
+
+Tensors inference_params(const ModelConfig& c, const Tensors& trained) {
+  switch (weight_form(c)) {
+    case WeightForm::Dense:
+    case WeightForm::Codebook: return trained;
+    case WeightForm::Ternary: return ternary_params(c, trained);
+    case WeightForm::Scaled: return scaled_params(c, trained);
+  }
+  throw InternalError("unknown weight form");
+}
+
 Graph training_graph(const ModelConfig& c, std::int64_t batch, std::int64_t length, std::int64_t accumulation) {
-  Builder b(c, WeightForm::Dense);
+  Builder b(c);
   Node tokens = b.graph.input("tokens", DType::I32, {accumulation * batch, length + 1});
   Node positions = positions_of(b.graph, length);
   Nodes losses;
@@ -225,32 +308,29 @@ Graph training_graph(const ModelConfig& c, std::int64_t batch, std::int64_t leng
     losses.push_back(cross_entropy(logits, window(tokens, i * batch, batch, 1, length)).named("loss"));
   }
   b.graph.set_outputs(losses);
-  if (c.precision != "bitnet") return b.graph;
-  BitNetConfig qat;
-  qat.keep_full_precision = {"token_embd.weight"};
-  return inject_bitnet_qat(b.graph, qat).graph;
+  return precision(c.precision).rewritten(b.graph, c);
 }
 
-Graph logits_graph(const ModelConfig& c, WeightForm form) {
-  Builder b(c, form);
+Graph logits_graph(const ModelConfig& c) {
+  Builder b = inference_builder(c);
   Dim seq = Dim::symbol("seq");
   Node tokens = b.graph.input("tokens", DType::I32, {seq});
   Node h = b.blocks(b.embed(reshape(tokens, {1, seq})), positions_of(b.graph, seq));
   b.graph.set_outputs({reshape(b.head(h), {seq, c.vocab_size})});
-  return b.graph;
+  return inference_form(b.graph, c);
 }
 
-Graph score_graph(const ModelConfig& c, WeightForm form) {
-  Builder b(c, form);
+Graph score_graph(const ModelConfig& c) {
+  Builder b = inference_builder(c);
   Dim batch = Dim::symbol("batch"), seq = Dim::symbol("seq");
   Node tokens = b.graph.input("tokens", DType::I32, {batch, seq + 1});
   Node logits = b.head(b.blocks(b.embed(window(tokens, 0, batch, 0, seq)), positions_of(b.graph, seq)));
   b.graph.set_outputs({cross_entropy(logits, window(tokens, 0, batch, 1, seq), Reduction::None)});
-  return b.graph;
+  return inference_form(b.graph, c);
 }
 
-DecodeGraph decode_graph(const ModelConfig& c, WeightForm form, std::int64_t capacity) {
-  Builder b(c, form);
+DecodeGraph decode_graph(const ModelConfig& c, std::int64_t capacity) {
+  Builder b = inference_builder(c);
   Node token = b.graph.input("token", DType::I32, {1}), position = b.graph.input("position", DType::I32, {1});
   b.use_cache(capacity, position);
   Node h = b.blocks(b.embed(reshape(token, {1, 1})), position);
@@ -261,7 +341,7 @@ DecodeGraph decode_graph(const ModelConfig& c, WeightForm form, std::int64_t cap
     outputs.push_back(state.next);
   }
   b.graph.set_outputs(outputs);
-  return {b.graph, updates};
+  return {inference_form(b.graph, c), updates};
 }
 
 }  // namespace rlx

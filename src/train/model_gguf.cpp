@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "train/code_blocks.h"
 #include "train/config.h"
 #include "train/model.h"
 #include "train/tokenizer_gguf.h"
@@ -69,6 +70,20 @@ Linear read_linear(const GgufTensor& tensor, float factor) {
   return out;
 }
 
+// The codes as they are in the blocks, beside the f32 scale of all where the type has one.
+void read_codes(const GgufFile& file, const GgufTensor& tensor, const ModelConfig& c, Tensors& params) {
+  if (tensor.type != gguf_type(c.precision))
+    throw UserError(fmt::format("[gguf] {}: rlx.precision is \"{}\", but tensor \"{}\" is {}", file.path(), c.precision,
+                                tensor.name, gguf_type_name(tensor.type)));
+  bool is_nvfp4 = c.precision == "nvfp4";
+  BlockCodes blocks = from_fp4_blocks(tensor.bytes, tensor.shape, is_nvfp4 ? Fp4Layout{16, 4} : Fp4Layout{32, 1});
+  params.emplace(tensor.name, blocks.codes);
+  params.emplace(block_scale_name(tensor.name), blocks.scales);
+  if (is_nvfp4)
+    params.emplace(tensor_scale_name(tensor.name),
+                   file.tensor(tensor_scale_name(tensor.name)).to_array().reshaped({1}));
+}
+
 }  // namespace
 
 LanguageModel load_model_gguf(const std::string& path, Device device) {
@@ -90,26 +105,30 @@ LanguageModel load_model_gguf(const std::string& path, Device device) {
       continue;
     }
     float factor = 1;
-    if (auto scale = file.find_tensor(scale_name(p.name))) {
+    if (auto scale = file.find_tensor(tensor_scale_name(p.name))) {
       known.insert(scale->name);
       if (scale->size() != 1)
         throw UserError(fmt::format("[gguf] {}: tensor \"{}\" is {}, expected one value", path, scale->name,
                                     to_string(scale->shape)));
       factor = float(scale->to_array().at(0));
     }
-    linears.emplace(p.name, read_linear(tensor, factor));
+    if (weight_form(c) == WeightForm::Scaled)
+      read_codes(file, tensor, c, params);
+    else
+      linears.emplace(p.name, read_linear(tensor, factor));
   }
   for (auto& tensor : file.tensors())
     if (!known.contains(tensor.name))
       throw Unsupported(fmt::format("[gguf] {}: the bitnet architecture has no tensor \"{}\"", path, tensor.name));
-  bool ternary = std::all_of(linears.begin(), linears.end(), [](auto& l) { return l.second.codes.size() > 0; });
+  bool ternary = !linears.empty() &&
+                 std::all_of(linears.begin(), linears.end(), [](auto& l) { return l.second.codes.size() > 0; });
   if (!file.find("rlx.precision")) c.precision = ternary ? "bitnet" : "f32";
   if (c.precision == "bitnet" && !ternary)
     throw UserError(
         fmt::format("[gguf] {}: rlx.precision is \"bitnet\", but not all linear weights are ternary", path));
   for (auto& [name, linear] : linears) {
     params.emplace(name, c.precision == "bitnet" ? linear.codes : linear.values);
-    if (c.precision == "bitnet") params.emplace(scale_name(name), Array(std::vector<float>{linear.scale}, {1}));
+    if (c.precision == "bitnet") params.emplace(tensor_scale_name(name), Array(std::vector<float>{linear.scale}, {1}));
   }
   return {c, std::make_shared<const Tokenizer>(load_gguf_tokenizer(file)), std::move(params), std::move(device)};
 }

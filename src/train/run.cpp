@@ -64,6 +64,14 @@ void remove_contents(const std::string& folder) {
   for (auto& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path());
 }
 
+// What one form of the weights is trained with: a codebook run has two, dense weights and then codebooks.
+struct Phase {
+  Phase(const TrainConfig& c, const Device& device) : config(c), trainer(c, device), scorer(c.model, device) {}
+  const TrainConfig config;
+  Trainer trainer;
+  Scorer scorer;
+};
+
 // Removes a run; refuses folders that are not one.
 void clear_run_folder(const std::string& run, bool overwrite) {
   if (!fs::exists(run)) return;
@@ -85,8 +93,6 @@ class Run {
         data_(std::move(data)),
         options_(options),
         sampler_(data_.train, config_.model.context_length, config_.seed),
-        trainer_(config_, options.device),
-        scorer_(config_.model, options.device),
         metrics_(folder_ + "/metrics.jsonl") {}
 
   void start(Clock::time_point command_start);
@@ -98,8 +104,13 @@ class Run {
   std::int64_t tokens_a_step() const {
     return config_.batch_size * config_.accumulation * config_.model.context_length;
   }
+  void enter_phase(const Tensors& weights, const Tensors& optimizer, const std::string& where);
+  bool is_dense_phase() const { return phase_->config.model.precision != config_.model.precision; }
+  std::int64_t codebook_step() const { return std::int64_t(config_.codebook_after * double(steps_)); }
+  void to_codebooks();
   double validate(std::int64_t tokens);
-  std::int64_t measure_steps(Clock::time_point command_start);
+  double time_steps(std::int64_t& step);
+  std::int64_t measure_steps(Clock::time_point command_start, const Tensors& weights);
   void save();
   void train_step();
   void show(Progress&);
@@ -110,8 +121,7 @@ class Run {
   const TextData data_;
   const TrainOptions& options_;
   BatchSampler sampler_;
-  Trainer trainer_;
-  Scorer scorer_;
+  std::optional<Phase> phase_;
   MetricsFile metrics_;
 
   std::int64_t step_ = 0, steps_ = 0, saved_step_ = -1;
@@ -120,57 +130,80 @@ class Run {
   double loss_ = 0, val_bits_ = 0, tokens_per_s_ = 0;
 };
 
+// No optimizer's states: those from before the first step.
+void Run::enter_phase(const Tensors& weights, const Tensors& optimizer, const std::string& where) {
+  TrainConfig c = config_;
+  c.model = phase_of(c.model, weights);
+  if (!phase_ || phase_->config.model.precision != c.model.precision) phase_.emplace(c, options_.device);
+  phase_->trainer.set_weights(weights);
+  phase_->trainer.set_optimizer(optimizer, where);
+}
+
+// The params that stay keep their optimizer's states; a codebook starts without.
+void Run::to_codebooks() {
+  Tensors before = phase_->trainer.optimizer(), states;
+  enter_phase(to_codebook_params(config_.model, phase_->trainer.weights(), config_.seed), {}, "");
+  for (auto& [name, value] : phase_->trainer.optimizer()) {
+    auto kept = before.find(name);
+    states.emplace(name, kept == before.end() ? value : kept->second);
+  }
+  phase_->trainer.set_optimizer(states, "");
+}
+
 double Run::validate(std::int64_t tokens) {
-  scorer_.set_params(inference_params(config_.model, trainer_.weights()));
+  phase_->scorer.set_params(inference_params(phase_->config.model, phase_->trainer.weights()));
   auto text = std::span(data_.validation).first(std::size_t(std::min(tokens, std::int64_t(data_.validation.size()))));
   std::int64_t bytes = data_.validation_bytes;
   if (text.size() < data_.validation.size()) {
     bytes = 0;
     for (auto token : text) bytes += std::int64_t(data_.tokenizer.text_of(token).size());
   }
-  return scorer_.nats(text, config_.model.context_length) / std::numbers::ln2 / double(bytes);
+  return phase_->scorer.nats(text, config_.model.context_length) / std::numbers::ln2 / double(bytes);
 }
 
-// How many steps fit into the time asked for, from the first ones, which are then undone.
-std::int64_t Run::measure_steps(Clock::time_point command_start) {
-  std::int64_t step = 0;
-  for (; step < 2; ++step) trainer_.run_step(batch(step), step, kDefaultSteps);
+// Seconds a step, from a few of them.
+double Run::time_steps(std::int64_t& step) {
+  auto take = [&] { phase_->trainer.run_step(batch(step), step, kDefaultSteps), ++step; };
+  take(), take();
   auto start = Clock::now();
   std::int64_t count = 0;
   while (count < 3 || (seconds_since(start) < 4 && count < 50)) {
-    trainer_.run_step(batch(step), step, kDefaultSteps);
-    ++step, ++count;
+    take(), ++count;
     if (options_.interrupted && options_.interrupted()) break;
   }
-  double a_step = seconds_since(start) / double(count);
+  return seconds_since(start) / double(count);
+}
+
+// How many steps fit into the time asked for, from the first ones of each phase, which are then undone.
+std::int64_t Run::measure_steps(Clock::time_point command_start, const Tensors& weights) {
+  std::int64_t step = 0;
+  double a_step = time_steps(step), between = 0;
+  if (is_dense_phase()) {
+    auto start = Clock::now();
+    to_codebooks();
+    between = seconds_since(start);
+    a_step = config_.codebook_after * a_step + (1 - config_.codebook_after) * time_steps(step);
+  }
   validate(kQuickTokens);  // the first one may compile
-  start = Clock::now();
+  auto start = Clock::now();
   validate(kQuickTokens);
   double quick = seconds_since(start), whole = quick * double(data_.validation.size()) / double(kQuickTokens);
-  double left = config_.minutes * 60 - seconds_since(command_start) - 10 * quick - whole - 2;
+  enter_phase(weights, {}, "");
+  double left = config_.minutes * 60 - seconds_since(command_start) - between - 10 * quick - whole - 2;
   return std::max<std::int64_t>(1, std::int64_t(left / a_step));
 }
 
 void Run::start(Clock::time_point command_start) {
   Tensors weights = init_params(config_.model, config_.seed);
-  auto reset = [&] {
-    trainer_.set_weights(weights);
-    trainer_.set_optimizer({}, "");
-  };
-  reset();
-  steps_ = config_.steps ? config_.steps : kDefaultSteps;
-  if (config_.minutes > 0) {
-    steps_ = measure_steps(command_start);
-    reset();
-  }
+  enter_phase(weights, {}, "");
+  steps_ = config_.minutes > 0 ? measure_steps(command_start, weights) : config_.steps ? config_.steps : kDefaultSteps;
   metrics_.start();
   begin_ = Clock::now();
   save();
 }
 
 void Run::resume(const Checkpoint& c, const std::string& folder) {
-  trainer_.set_weights(c.weights);
-  trainer_.set_optimizer(c.optimizer, folder + "/optimizer.safetensors");
+  enter_phase(c.weights, c.optimizer, folder + "/optimizer.safetensors");
   step_ = saved_step_ = c.step;
   steps_ = c.steps;
   before_ = c.seconds;
@@ -185,8 +218,8 @@ void Run::save() {
                    .steps = steps_,
                    .seconds = elapsed(),
                    .config = config_,
-                   .weights = trainer_.weights(),
-                   .optimizer = trainer_.optimizer()},
+                   .weights = phase_->trainer.weights(),
+                   .optimizer = phase_->trainer.optimizer()},
                   data_.tokenizer);
   saved_step_ = step_;
   saved_at_ = Clock::now();
@@ -194,8 +227,10 @@ void Run::save() {
 
 void Run::train_step() {
   auto start = Clock::now();
-  StepResult result = trainer_.run_step(batch(step_), step_, steps_);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
+  StepResult result = phase_->trainer.run_step(batch(step_), step_, steps_);
+  // With loss scaling a gradient that overflows lowers the scale, and the step is left out.
+  bool scales_loss = precision(config_.model.precision).scales_loss;
+  if (!std::isfinite(result.loss) || (!scales_loss && !std::isfinite(result.gradient_norm)))
     throw UserError(
         fmt::format("[train] the loss or its gradient is not a number at step {}; a checkpoint of step {} is kept. "
                     "A lower learning rate may help",
@@ -205,7 +240,7 @@ void Run::train_step() {
   tokens_per_s_ = tokens_per_s_ == 0 ? rate : 0.95 * tokens_per_s_ + 0.05 * rate;
   Metric metric{.step = step_ + 1,
                 .loss = loss_,
-                .learning_rate = trainer_.learning_rate_at(step_, steps_),
+                .learning_rate = phase_->trainer.learning_rate_at(step_, steps_),
                 .val_bits_per_byte = {},
                 .tokens_per_s = rate,
                 .seconds = 0};
@@ -233,6 +268,10 @@ TrainResult Run::train() {
   auto begin = Clock::now();
   std::int64_t first = step_;
   while (step_ < steps_) {
+    if (is_dense_phase() && step_ >= codebook_step()) {
+      progress.note(fmt::format("step {}/{} · the weights become codebooks", step_, steps_));
+      to_codebooks();
+    }
     train_step();
     bool due = config_.checkpoint_every ? step_ % config_.checkpoint_every == 0
                                         : seconds_since(saved_at_) > kCheckpointSeconds;

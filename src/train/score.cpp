@@ -27,8 +27,7 @@ std::vector<Window> overlapping_windows(std::int64_t tokens, std::int64_t length
 }  // namespace
 
 Scorer::Scorer(const ModelConfig& config, Device device)
-    : vocab_size_(config.vocab_size),
-      graph_(Session(device).compile(score_graph(config, weight_form(config)), {.name = "score"})) {}
+    : vocab_size_(config.vocab_size), graph_(Session(device).compile(score_graph(config), {.name = "score"})) {}
 
 void Scorer::set_params(const Tensors& params) {
   for (auto& [name, value] : params) graph_.set_param(name, value);

@@ -162,8 +162,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary))
       }
       case TokenType::Unknown:
       case TokenType::Control:
-      case TokenType::Unused:
-        break;
+      case TokenType::Unused: break;
       case TokenType::UserDefined:
         throw Unsupported(fmt::format("[tokenizer] user-defined tokens are not supported: token {} \"{}\"", id, token));
       default:
@@ -281,7 +280,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
 
 // ---------------------------------------------------------------------------------------------- the file
 
-void Tokenizer::save(const std::string& path) const {
+std::string Tokenizer::json() const {
   const Vocabulary& v = vocabulary_;
   std::vector<int> types;
   for (TokenType type : v.types) types.push_back(int(type));
@@ -296,15 +295,18 @@ void Tokenizer::save(const std::string& path) const {
                                  {"tokens", v.tokens},
                                  {"scores", v.scores},
                                  {"types", types}};
-  write_file_atomic(path, file.dump() + "\n");
+  return file.dump();
 }
 
-Tokenizer Tokenizer::load(const std::string& path) {
-  std::string text = read_file(path);
+void Tokenizer::save(const std::string& path) const { write_file_atomic(path, json() + "\n"); }
+
+Tokenizer Tokenizer::load(const std::string& path) { return parse(read_file(path), path); }
+
+Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
   try {
-    auto file = nlohmann::json::parse(text);
+    auto file = nlohmann::json::parse(json);
     if (file.at("format") != "rlx-tokenizer" || file.at("version") != 1)
-      throw UserError(fmt::format("[tokenizer] {}: not a version 1 tokenizer file", path));
+      throw UserError(fmt::format("[tokenizer] {}: not a version 1 tokenizer file", where));
     Vocabulary v{.tokens = file.at("tokens"),
                  .scores = file.at("scores"),
                  .types = {},
@@ -317,7 +319,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
     for (int type : file.at("types")) v.types.push_back(TokenType(type));
     return Tokenizer(std::move(v));
   } catch (const nlohmann::json::exception& error) {
-    throw UserError(fmt::format("[tokenizer] {}: not a tokenizer file: {}", path, error.what()));
+    throw UserError(fmt::format("[tokenizer] {}: not a tokenizer file: {}", where, error.what()));
   }
 }
 

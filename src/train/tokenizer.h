@@ -43,6 +43,9 @@ class Tokenizer {
   /// One JSON file. Throws UserError where it is not one, DeviceError where it cannot be read or written.
   static Tokenizer load(const std::string& path);
   void save(const std::string& path) const;
+  /// The same as text; `where` is for messages.
+  static Tokenizer parse(std::string_view json, const std::string& where);
+  std::string json() const;
 
   /// Never fails; bytes that are not UTF-8 become byte tokens. `decode(encode(x)) == x` for every x, where the
   /// vocabulary has all byte tokens. (A literal U+2581 is spelled in bytes, where llama.cpp reads it as a space.)

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "passes/passes.h"
 #include "rlx/ops.h"
@@ -18,62 +18,80 @@ Muon muon_of(const TrainConfig& c) {
   return muon;
 }
 
-// The training graph with the gradients of all params beside the loss: outputs [loss, gradient of each param].
-Graph loss_and_gradients(const TrainConfig& c) {
-  Graph graph = training_graph(c.model, c.batch_size, c.model.context_length, c.accumulation);
-  Nodes params;
-  for (auto& p : model_params(c.model)) params.push_back(graph.find_leaf(p.name));
-  // One sweep a batch, one after the other, so that the memory of one serves the next.
+// Norms, the embedding and indices are no linear weights; indices are not trained at all.
+std::vector<ParamInfo> float_params(const ModelConfig& c) {
+  auto out = trained_params(c);
+  std::erase_if(out, [](auto& p) { return p.dtype != DType::F32; });
+  return out;
+}
+
+// The loss and the gradients of all params, added to the training graph. One sweep a batch, one after the other, so
+// that the memory of one serves the next.
+struct Gradients {
   Node loss;
-  Nodes total(params.size());
+  Nodes of_params;
+};
+Gradients add_gradients(Graph graph, const TrainConfig& c, const Nodes& params, const LossScaler* scaler) {
+  Gradients out{none, Nodes(params.size())};
   for (Node part : Nodes(graph.outputs())) {
-    loss = loss ? loss + part : part;
-    Nodes g = grad(part, params);
-    for (std::size_t i = 0; i < g.size(); ++i) total[i] = total[i] ? total[i] + g[i] : g[i];
+    out.loss = out.loss ? out.loss + part : part;
+    Nodes g = grad(part, params, scaler ? scaler->seed(part) : none);
+    for (std::size_t i = 0; i < g.size(); ++i) out.of_params[i] = out.of_params[i] ? out.of_params[i] + g[i] : g[i];
   }
+  if (c.accumulation == 1) return out;
   double share = 1.0 / double(c.accumulation);
-  Nodes outputs{c.accumulation > 1 ? loss * share : loss};
-  for (Node g : total) outputs.push_back(c.accumulation > 1 ? g * share : g);
-  graph.set_outputs(outputs);
-  return collapse_straight_through(graph).graph;
+  out.loss = out.loss * share;
+  for (Node& g : out.of_params) g = g * share;
+  return out;
 }
 
 }  // namespace
 
 StepGraph step_graph(const TrainConfig& c) {
-  Graph graph = loss_and_gradients(c);
+  Graph graph = training_graph(c.model, c.batch_size, c.model.context_length, c.accumulation);
+  auto params = float_params(c.model);
+  Nodes leaves;
+  for (auto& p : params) leaves.push_back(graph.find_leaf(p.name));
+  std::optional<LossScaler> scaler;
+  if (precision(c.model.precision).scales_loss) scaler.emplace(graph);
+  auto [loss, gradients] = add_gradients(graph, c, leaves, scaler ? &*scaler : nullptr);
+  if (scaler) gradients = scaler->unscale(gradients);
+
   auto scalar = [&](const char* name) { return graph.input(name, DType::F32, {}); };
   Node rate = scalar("learning_rate"), muon_rate = c.optimizer == "muon" ? scalar("muon_learning_rate") : none;
   Node decay = scalar("weight_decay"), step = scalar("step"), no_decay = graph.constant(0, DType::F32);
-
-  Nodes outputs(graph.outputs().begin(), graph.outputs().begin() + 1);
-  Nodes gradients(graph.outputs().begin() + 1, graph.outputs().end());
+  if (scaler) step = scaler->step();
   Node norm = global_norm(gradients);
-  outputs.push_back(norm);
   if (c.clip_norm > 0) gradients = clip_by_global_norm(gradients, norm, c.clip_norm);
 
+  Nodes outputs{loss, norm};
   StepGraph out{graph, {}, {}};
   auto carry = [&](Node param, Node next) {
     out.updates.push_back({param.name(), int(outputs.size())});
     outputs.push_back(next);
   };
+  auto update = [&](Node param, Node next) { carry(param, scaler ? scaler->guarded(param, next) : next); };
   AdamW adamw{c.beta1, c.beta2, c.epsilon};
-  auto params = model_params(c.model);
   for (std::size_t i = 0; i < params.size(); ++i) {
-    Node param = graph.find_leaf(params[i].name);
     std::vector<StateNode> states;
     // Norms and the embedding do not decay.
     StepNodes nodes{rate, params[i].is_linear ? decay : no_decay, step};
     bool by_muon = c.optimizer == "muon" && params[i].is_linear;
     if (by_muon) nodes.learning_rate = muon_rate;
-    carry(param, by_muon ? muon_update(muon_of(c), param, gradients[i], nodes, states)
-                         : adamw_update(adamw, param, gradients[i], nodes, states));
+    update(leaves[i], by_muon ? muon_update(muon_of(c), leaves[i], gradients[i], nodes, states)
+                              : adamw_update(adamw, leaves[i], gradients[i], nodes, states));
     for (auto& s : states) {
-      carry(s.param, s.next);
+      update(s.param, s.next);
       out.states.push_back(s.param.name());
     }
   }
+  if (scaler)
+    for (auto& s : scaler->states()) {
+      carry(s.param, s.next);
+      out.states.push_back(s.param.name());
+    }
   graph.set_outputs(outputs);
+  out.graph = collapse_straight_through(graph).graph;
   return out;
 }
 
@@ -108,7 +126,7 @@ void Trainer::set_optimizer(const Tensors& tensors, const std::string& where) {
 
 Tensors Trainer::weights() const {
   Tensors out;
-  for (auto& p : model_params(config_.model)) out.emplace(p.name, graph_.param(p.name));
+  for (auto& p : trained_params(config_.model)) out.emplace(p.name, graph_.param(p.name));
   return out;
 }
 

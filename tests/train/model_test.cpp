@@ -119,7 +119,7 @@ TEST(Model, TheInferenceFormIsWhatTrained) {
     EXPECT_EQ(params.size(), master.size() + (c.precision == "bitnet" ? 14 : 0));
     Array tokens(some_tokens(2 * 13, c.vocab_size), {2, 13});
     double trained = with_params(training_graph(c, 2, 12), master).run({{"tokens", tokens}})[0].at(0);
-    Array scores = with_params(score_graph(c, weight_form(c)), params).run({{"tokens", tokens}})[0];
+    Array scores = with_params(score_graph(c), params).run({{"tokens", tokens}})[0];
     double mean = 0;
     for (std::int64_t i = 0; i < scores.size(); ++i) mean += scores.at(i) / double(scores.size());
     EXPECT_NEAR(mean, trained, 1e-5 * trained) << precision << " " << activation;
@@ -131,7 +131,7 @@ TEST(Model, DecodingOneByOneGivesTheLogitsOfTheWhole) {
     ModelConfig c = tiny(precision);
     Tensors params = inference_params(c, weights_of(c));
     auto tokens = some_tokens(10, c.vocab_size);
-    Array whole = with_params(logits_graph(c, weight_form(c)), params).run({{"tokens", Array(tokens, {10})}})[0];
+    Array whole = with_params(logits_graph(c), params).run({{"tokens", Array(tokens, {10})}})[0];
     Decoder decoder(c, params, Device::reference(), 12);
     for (int round = 0; round < 2; ++round) {  // the second over what the first left in the cache
       decoder.reset();
@@ -153,7 +153,7 @@ TEST(Model, WindowsScoreEachTokenOnce) {
   scorer.set_params(params);
   auto tokens = some_tokens(31, c.vocab_size);
   // By hand: each token from as many before it as its window holds, with windows of 8 every 4.
-  CompiledGraph score = with_params(score_graph(c, weight_form(c)), params);
+  CompiledGraph score = with_params(score_graph(c), params);
   auto nats = [&](std::int64_t target, std::int64_t start) {
     std::vector<std::int32_t> row(tokens.begin() + start, tokens.begin() + target + 1);
     auto n = std::int64_t(row.size());
