@@ -262,7 +262,7 @@ TEST(CaseTable, ElementwiseOpsTakeEmptyTensorsAndScalars) {
   for (auto& row : op_cases()) {
     const OpDef& op = *find_op(row.op);
     bool composed = op.kind == Kind::Composite && op.attrs == &kAttrsInfo<NoAttrs> && op.max_inputs <= 3;
-    if (op.kind != Kind::Elementwise && !composed) continue;
+    if (op.kind != Kind::Elementwise && (!composed || op.name == "scaled_quant_tensor_scale")) continue;  // a reduction
     for (const Extents& shape : {Extents{}, Extents{0, 3}}) {
       OpCase c = row;
       for (auto& in : c.inputs) in.shape = shape;
