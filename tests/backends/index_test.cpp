@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "message_of.h"
 #include "ops/eval.h"
 #include "rlx/ops.h"
 #include "rlx/session.h"
@@ -39,12 +40,7 @@ void expect_compiled(const Graph& graph, const ArrayMap& inputs) {
 }
 
 std::string error_of(const Graph& graph, const ArrayMap& inputs) {
-  try {
-    Session(Device::cpu()).compile(graph).run(inputs);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  return message_of([&] { Session(Device::cpu()).compile(graph).run(inputs); });
 }
 
 }  // namespace

@@ -1,22 +1,13 @@
 // Symbolic dims and shapes.
 #include <gtest/gtest.h>
 
+#include "message_of.h"
 #include "rlx/array.h"
 
 namespace rlx {
 namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max(), kMin = std::numeric_limits<std::int64_t>::min();
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Dim, EqualExpressionsAreEqual) {
   auto b = Dim::symbol("batch"), s = Dim::symbol("seq");

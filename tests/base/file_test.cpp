@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "message_of.h"
 #include "rlx/base.h"
 
 namespace rlx {
@@ -27,16 +28,6 @@ class File : public ::testing::Test {
   int files() const { return int(std::distance(fs::directory_iterator(folder_), fs::directory_iterator())); }
   fs::path folder_;
 };
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "no error of this kind";
-}
 
 TEST_F(File, RoundTrips) {
   std::string big(3 << 20, 'x');

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "message_of.h"
 #include "rlx/files.h"
 #include "rlx/ops.h"
 
@@ -24,15 +25,6 @@ SavedGraph example() {
   return out;
 }
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(GraphFile, ComesBackEqual) {
   std::string path = temporary_folder() + "/model.rlx";
   SavedGraph saved = example();
@@ -46,15 +38,15 @@ TEST(GraphFile, RefusesWhatDoesNotFitTogether) {
   std::string folder = temporary_folder(), path = folder + "/model.rlx";
   SavedGraph saved = example();
   saved.params.clear();
-  EXPECT_EQ(error_of([&] { save_graph(saved, path); }), path + ": the param \"w\" f32[2,3] has no value");
+  EXPECT_EQ(message_of<Error>([&] { save_graph(saved, path); }), path + ": the param \"w\" f32[2,3] has no value");
   saved.params.emplace("w", Array(DType::F32, {2, 2}));
-  EXPECT_EQ(error_of([&] { save_graph(saved, path); }), path + ": param \"w\": got f32[2,2], expected f32[2,3]; axis 1 is 3 = 3");
+  EXPECT_EQ(message_of<Error>([&] { save_graph(saved, path); }), path + ": param \"w\": got f32[2,2], expected f32[2,3]; axis 1 is 3 = 3");
   saved = example();
   saved.params.emplace("v", Array(DType::F32, {1}));
-  EXPECT_EQ(error_of([&] { save_graph(saved, path); }), path + ": there is a value \"v\", but the graph has no such param");
+  EXPECT_EQ(message_of<Error>([&] { save_graph(saved, path); }), path + ": there is a value \"v\", but the graph has no such param");
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::ofstream(path) << "rlx-graph 1\n%0 : f32[] = nonsense()\noutputs %0\n";
-  EXPECT_EQ(error_of([&] { load_graph(path); }), path + ": graph text, line 2: there is no op 'nonsense'");
+  EXPECT_EQ(message_of<Error>([&] { load_graph(path); }), path + ": graph text, line 2: there is no op 'nonsense'");
 }
 
 }  // namespace

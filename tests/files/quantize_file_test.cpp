@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "message_of.h"
 #include "rlx/files.h"
 #include "temporary.h"
 
@@ -25,16 +26,6 @@ Tensors some_tensors() {
   for (std::int64_t i = 0; i < w.size(); ++i) w.values<float>()[std::size_t(i)] = float(std::sin(0.3 * double(i)));
   for (auto& v : norm.values<float>()) v = 1;
   return {{"w", w}, {"norm", norm}, {"ids", Array(std::vector<std::int64_t>{1, 2, 3, 4}, {2, 2})}};
-}
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 QuantizeOptions of_type(const std::string& type) {
@@ -89,7 +80,7 @@ TEST(QuantizeFile, MetadataMustFitTheTensors) {
     auto metadata = good.metadata;
     metadata["rlx.quantized"] = text;
     save_safetensors(file.path(), good.tensors, metadata, good.formats);
-    return message_of([&] { load_values(file.path()); });
+    return message_of<Error>([&] { load_values(file.path()); });
   };
   EXPECT_EQ(with(R"({"w": {"type": "mxfp4", "shape": [4, 256]}})"), "no error");
   const std::pair<const char*, const char*> kCases[] = {
@@ -114,9 +105,9 @@ TEST(QuantizeFile, TwoTensorsOfOneName) {
   NamedFile file(".safetensors");
   auto tensors = some_tensors();
   tensors.emplace("w_scale", Array(std::vector<float>{1}, {1}));
-  EXPECT_EQ(message_of([&] { quantize_tensors(tensors, file.path(), of_type("int8")); }),
+  EXPECT_EQ(message_of<Error>([&] { quantize_tensors(tensors, file.path(), of_type("int8")); }),
             "[quantize] two tensors would be named \"w_scale\"");
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(message_of<Error>([] {
               save_safetensors("/tmp/never.safetensors", {}, {}, {{"w", "F8_E4M3"}});
             }).find("there is no tensor \"w\""),
             std::string::npos);

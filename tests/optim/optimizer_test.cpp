@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "message_of.h"
 #include "rlx/ops.h"
 #include "rlx/train.h"
 
@@ -73,15 +74,6 @@ Array orthogonal(const Array& x, const Muon& muon = {}) {
   Graph graph;
   graph.set_outputs({orthogonalize(graph.input("x", x.type()), muon)});
   return Session(Device::reference()).compile(graph).run({{"x", x}})[0];
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "message_of.h"
 #include "rlx/attrs.h"
 #include "rlx/session.h"
 
@@ -58,15 +59,6 @@ Optimizer optimizer_of(const Json& c) {
 double tolerance_of(const Json& c, DType dtype) {
   if (double own = c.at("tolerance"); own > 0) return own;
   return dtype == DType::F64 ? 1e-12 : 1e-5;
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 Array one(double value, DType dtype = DType::F64) { return Array::scalar(value, dtype); }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "message_of.h"
 #include "passes/passes.h"
 #include "rlx/op_attrs.h"
 #include "rlx/ops.h"
@@ -41,14 +42,6 @@ int count_ops(const Graph& graph, const OpDef& op) {
   int n = 0;
   for (int id = 0; id < graph.size(); ++id) n += graph.node(id).is(op);
   return n;
-}
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 std::string reason_of(const MixedPrecisionReport& report, const std::string& node) {
   for (auto& k : report.kept)

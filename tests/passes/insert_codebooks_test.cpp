@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "message_of.h"
 #include "ops/eval.h"
 #include "rlx/op_attrs.h"
 #include "rlx/ops.h"
@@ -26,14 +27,6 @@ CodebookResult insert(const Graph& graph, const CodebookConfig& config = kSmall)
   out.graph.verify();
   EXPECT_EQ(Graph::parse(out.graph.text()).text(), out.graph.text());
   return out;
-}
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
 }
 std::string only_reason(const CodebookResult& result) {
   EXPECT_EQ(result.report.skipped.size(), 1u);

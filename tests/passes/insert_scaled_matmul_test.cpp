@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include "message_of.h"
 #include "ops/eval.h"
 #include "quant/scaled.h"
 #include "rlx/ops.h"
@@ -41,12 +42,7 @@ std::vector<Array> run(const Graph& graph, const ArrayMap& values, const std::st
 }
 
 std::string error_of(const Graph& graph, const ScaledMatmulConfig& config) {
-  try {
-    insert_scaled_matmul(graph, config);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
+  return message_of([&] { insert_scaled_matmul(graph, config); });
 }
 
 TEST(InsertScaledMatmul, OneProduct) {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "message_of.h"
+
 namespace rlx {
 namespace {
 
@@ -59,16 +61,6 @@ const Golden kGolden[] = {
 #include "block_golden.inc"
 };
 
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(BlockFormat, EncodesAndDecodesAsGgufDoes) {
   for (auto& g : kGolden) {
     auto& format = block_format(g.name);
@@ -108,13 +100,13 @@ TEST(BlockFormat, RefusesBadCodesAndScales) {
   std::vector<std::int8_t> codes(512);
   const float one[] = {1}, three[] = {1, 1, 1}, tiny[] = {1e-9f}, huge[] = {1e6f}, nan[] = {NAN};
   codes[300] = 2;
-  EXPECT_EQ(message_of([&] { encode_ternary(tq2, codes, one, 256, "w"); }),
+  EXPECT_EQ(message_of<Error>([&] { encode_ternary(tq2, codes, one, 256, "w"); }),
             "[gguf] tensor \"w\": element 300 has the code 2, expected -1, 0 or 1");
   codes[300] = 1;
-  EXPECT_EQ(message_of([&] { encode_ternary(tq2, codes, three, 256, "w"); }),
+  EXPECT_EQ(message_of<Error>([&] { encode_ternary(tq2, codes, three, 256, "w"); }),
             "[gguf] tensor \"w\": got 3 scales for 2 rows, expected 1 or one a row");
   for (auto& scale : {tiny, huge, nan})
-    EXPECT_NE(message_of([&] {
+    EXPECT_NE(message_of<Error>([&] {
                 encode_ternary(tq2, codes, {scale, 1}, 256, "w");
               }).find("cannot be held by f16"),
               std::string::npos);
@@ -125,10 +117,10 @@ TEST(BlockFormat, RowsMustBeWholeBlocks) {
   auto& tq2 = block_format("TQ2_0");
   EXPECT_EQ(encoded_size(tq2, 2, 256, "w"), 2 * 66);
   EXPECT_EQ(encoded_size(block_format("TQ1_0"), 1, 512, "w"), 2 * 54);
-  EXPECT_EQ(message_of([&] { encoded_size(tq2, 1, 5460, "blk.0.ffn_down.weight"); }),
+  EXPECT_EQ(message_of<Error>([&] { encoded_size(tq2, 1, 5460, "blk.0.ffn_down.weight"); }),
             "[gguf] tensor \"blk.0.ffn_down.weight\": rows of 5460 elements are not a multiple of TQ2_0's blocks of "
             "256; types that fit: F16, BF16, F32");
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(message_of<Error>([&] {
               encoded_size(tq2, 1, 288, "w");
             }).find("types that fit: MXFP4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32"),
             std::string::npos);
@@ -181,10 +173,10 @@ TEST(BlockFormat, TableIsSound) {
     }
   }
   EXPECT_EQ(find_block_format(5), nullptr);
-  EXPECT_EQ(message_of([] { block_format("tq3"); }),
+  EXPECT_EQ(message_of<Error>([] { block_format("tq3"); }),
             "[gguf] got the tensor type \"tq3\", expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, TQ1_0, "
             "TQ2_0, MXFP4, NVFP4");
-  EXPECT_EQ(message_of([] { encode(block_format("Q4_K"), {}, 256, "w"); }),
+  EXPECT_EQ(message_of<Error>([] { encode(block_format("Q4_K"), {}, 256, "w"); }),
             "[gguf] tensor \"w\": Q4_K cannot be written");
   EXPECT_THROW(decode(block_format("Q8_0"), random_bytes(33), std::span<float>(), "w"), UserError);
 }

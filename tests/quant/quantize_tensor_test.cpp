@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "message_of.h"
 #include "quant/scaled.h"
 
 namespace rlx {
@@ -24,16 +25,6 @@ QuantizedArray quantized(const Array& x, const char* type, MxRule rule = MxRule:
   return quantize_array(x, tensor_type(type), rule, "w");
 }
 Array round_trip(const Array& x, const char* type) { return dequantize_array(quantized(x, type)); }
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 const std::vector<const char*> kTypes = {"f32",        "f16",    "bf16",  "mxfp8",      "mxfp8_e5m2", "mxfp6",
                                          "mxfp6_e3m2", "mxfp4",  "nvfp4", "int8",       "int4",       "ternary",
@@ -134,14 +125,14 @@ TEST(QuantizeTensor, RefusesWhatCannotBeHeld) {
   Array nan = waves({2, 32}), large = waves({2, 32}, 1e6), empty(DType::F32, {0, 32});
   nan.values<float>()[5] = NAN;
   for (auto name : {"int8", "int4", "ternary", "mxfp4", "nvfp4", "f8e4m3"}) {
-    EXPECT_EQ(message_of([&] { quantized(nan, name); }),
+    EXPECT_EQ(message_of<Error>([&] { quantized(nan, name); }),
               "[quantize] tensor \"w\": element 5 is nan, which " + std::string(name) + " cannot hold");
-    EXPECT_NE(message_of([&] { quantized(empty, name); }).find("it has no elements"), std::string::npos);
+    EXPECT_NE(message_of<Error>([&] { quantized(empty, name); }).find("it has no elements"), std::string::npos);
   }
   EXPECT_TRUE(std::isnan(round_trip(nan, "f16").at(5)));
-  EXPECT_NE(message_of([&] { quantized(large, "f16"); }).find("which f16 cannot hold"), std::string::npos);
-  EXPECT_NE(message_of([&] { quantized(waves({2, 32}, 1e7), "int4"); }).find("too large for f16"), std::string::npos);
-  EXPECT_NE(message_of([] { tensor_type("q8_0"); }).find("expected one of f32, f16, bf16, mxfp8"), std::string::npos);
+  EXPECT_NE(message_of<Error>([&] { quantized(large, "f16"); }).find("which f16 cannot hold"), std::string::npos);
+  EXPECT_NE(message_of<Error>([&] { quantized(waves({2, 32}, 1e7), "int4"); }).find("too large for f16"), std::string::npos);
+  EXPECT_NE(message_of<Error>([] { tensor_type("q8_0"); }).find("expected one of f32, f16, bf16, mxfp8"), std::string::npos);
 }
 
 // A block whose largest value is 1 keeps it; a scale rounded to the nearest power of two would clip it to 0.875.

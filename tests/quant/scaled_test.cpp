@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "message_of.h"
+
 namespace rlx {
 namespace {
 
@@ -60,12 +62,7 @@ TEST(ScaledTensor, SizesOfScales) {
 }
 
 std::string error_of(const Array& x, Format format, ScaleLayout layout) {
-  try {
-    scaled_quantize(x, format, layout);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
+  return message_of([&] { scaled_quantize(x, format, layout); });
 }
 
 TEST(ScaledTensor, WhatDoesNotFitIsAnError) {

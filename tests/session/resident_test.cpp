@@ -3,21 +3,13 @@
 
 #include <cmath>
 
+#include "message_of.h"
 #include "rlx/ops.h"
 #include "rlx/session.h"
 #include "rlx/transform.h"
 
 using namespace rlx;
 namespace {
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 Array wave(Extents shape, double rate, double size = 1) {
   Array out(DType::F32, std::move(shape));
@@ -191,7 +183,7 @@ TEST(Resident, StateIsSavedAndLoadedByName) {
         take(second, 4, 6);
       } else {
         second.run_read_outputs(net.fed(), {});
-        EXPECT_NE(error_of([&] {
+        EXPECT_NE(message_of([&] {
                     second.optimizer_step_resident(groups_for(optimizer), net.gradients, step_of(4));
                   }).find("has no state"),
                   std::string::npos);
@@ -278,7 +270,7 @@ TEST(Resident, SymbolicSizesAreThoseOfTheTensor) {
     g.set_outputs({sum(w * x, {0, 1}), x});
     auto graph = Session(device).compile(g, {.name = "sized"});
     graph.bind_resident("w", wave({4, 2}, 1));
-    EXPECT_EQ(error_of([&] {
+    EXPECT_EQ(message_of([&] {
                 graph.run({{"x", wave({3, 2}, 1)}});
               }),
               "sized: input \"x\": got f32[3,2], expected f32[n,2]; axis 0 is n = 4");
@@ -378,7 +370,7 @@ TEST(Resident, TheNullDeviceBindsAndRunsNothing) {
   EXPECT_TRUE(identical(graph.read_resident("w1"), net.start.at("w1")));
   EXPECT_THROW(graph.run_read_outputs(net.fed(), {0}), Unsupported);
   EXPECT_THROW(graph.optimizer_step_resident(AdamW{}, net.gradients, {}), Unsupported);
-  EXPECT_NE(error_of([&] { graph.optimizer_step_resident(Muon{}, net.gradients, {}); }).find("expected a 2-D param"),
+  EXPECT_NE(message_of([&] { graph.optimizer_step_resident(Muon{}, net.gradients, {}); }).find("expected a 2-D param"),
             std::string::npos);
 }
 
@@ -387,7 +379,7 @@ TEST(Resident, ErrorsSayWhatWasGivenAndExpected) {
   for (auto& device : devices_that_run()) {
     auto g = Session(device).compile(net.graph, {.name = "net"});
     auto fails = [&](const std::string& expected, const std::function<void()>& f) {
-      EXPECT_EQ(error_of(f), expected) << device.name;
+      EXPECT_EQ(message_of(f), expected) << device.name;
     };
     fails(
         "net: there is no input or param \"w\"; it has inputs \"x\", \"y\", \"w1\", \"d_output\" and params \"b\", "

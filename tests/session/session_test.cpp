@@ -3,19 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "message_of.h"
 #include "rlx/ops.h"
 
 using namespace rlx;
 namespace {
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 struct Counter {
   Graph graph;
@@ -47,19 +39,19 @@ TEST(Session, TheNullDeviceCompilesAndRunsNothing) {
 
 TEST(Session, ErrorsSayWhatWasGivenAndExpected) {
   auto c = Session(Device::reference()).compile(Counter().graph, {.name = "counter"});
-  EXPECT_EQ(error_of([&] { c.set_param("totl", std::vector<float>{1}); }), "counter: there is no param \"totl\"; it has \"total\"");
-  EXPECT_EQ(error_of([&] { c.set_param("total", std::vector<float>{1, 2}); }), "counter: param \"total\": got 8 bytes (2 elements), expected 4 (f32[])");
-  EXPECT_EQ(error_of([&] { c.set_param_typed("total", {}, DType::F64); }), "counter: param \"total\": got f64, expected f32[]");
-  EXPECT_EQ(error_of([&] { c.set_param("total", Array(DType::F32, {2})); }), "counter: param \"total\": got f32[2], expected f32[]");
-  EXPECT_EQ(error_of([&] { c.run({{"x", Array(DType::F32, {2})}}); }), "counter: param \"total\" f32[] is not set");
-  EXPECT_EQ(error_of([&] { c.param("total"); }), "counter: param \"total\" is not set");
+  EXPECT_EQ(message_of([&] { c.set_param("totl", std::vector<float>{1}); }), "counter: there is no param \"totl\"; it has \"total\"");
+  EXPECT_EQ(message_of([&] { c.set_param("total", std::vector<float>{1, 2}); }), "counter: param \"total\": got 8 bytes (2 elements), expected 4 (f32[])");
+  EXPECT_EQ(message_of([&] { c.set_param_typed("total", {}, DType::F64); }), "counter: param \"total\": got f64, expected f32[]");
+  EXPECT_EQ(message_of([&] { c.set_param("total", Array(DType::F32, {2})); }), "counter: param \"total\": got f32[2], expected f32[]");
+  EXPECT_EQ(message_of([&] { c.run({{"x", Array(DType::F32, {2})}}); }), "counter: param \"total\" f32[] is not set");
+  EXPECT_EQ(message_of([&] { c.param("total"); }), "counter: param \"total\" is not set");
   c.set_param("total", std::vector<float>{1});
-  EXPECT_EQ(error_of([&] { c.run({}); }), "counter: input \"x\" f32[n] is missing");
-  EXPECT_EQ(error_of([&] { c.run({{"x", Array(DType::I32, {2})}}); }), "counter: input \"x\": got i32[2], expected f32[n]");
-  EXPECT_EQ(error_of([&] { c.run({{"x", Array(DType::F32, {2})}, {"y", Array(DType::F32, {2})}}); }), "counter: there is no input \"y\"; it has \"x\"");
-  EXPECT_EQ(error_of([&] { c.run_read_outputs({{"x", Array(DType::F32, {2})}}, {5}); }), "counter: there is no output 5, the graph has 2");
-  EXPECT_EQ(error_of([&] { Session(Device{"tpu"}); }).substr(0, 30), "there is no device \"tpu\"; this");
-  EXPECT_EQ(error_of([&] { Session(Device::reference()).compile(Counter().graph, {.name = "g", .updates = {{"total", 1}}}); }),
+  EXPECT_EQ(message_of([&] { c.run({}); }), "counter: input \"x\" f32[n] is missing");
+  EXPECT_EQ(message_of([&] { c.run({{"x", Array(DType::I32, {2})}}); }), "counter: input \"x\": got i32[2], expected f32[n]");
+  EXPECT_EQ(message_of([&] { c.run({{"x", Array(DType::F32, {2})}, {"y", Array(DType::F32, {2})}}); }), "counter: there is no input \"y\"; it has \"x\"");
+  EXPECT_EQ(message_of([&] { c.run_read_outputs({{"x", Array(DType::F32, {2})}}, {5}); }), "counter: there is no output 5, the graph has 2");
+  EXPECT_EQ(message_of([&] { Session(Device{"tpu"}); }).substr(0, 30), "there is no device \"tpu\"; this");
+  EXPECT_EQ(message_of([&] { Session(Device::reference()).compile(Counter().graph, {.name = "g", .updates = {{"total", 1}}}); }),
             "g: the update of \"total\" is f32[n], the param is f32[]");
 }
 

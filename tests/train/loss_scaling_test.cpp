@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "message_of.h"
 #include "rlx/ops.h"
 #include "rlx/train.h"
 #include "rlx/transform.h"
@@ -57,14 +58,6 @@ class Step {
 void expect_same_bits(const Array& a, const Array& b) {
   ASSERT_EQ(a.byte_size(), b.byte_size());
   EXPECT_EQ(std::memcmp(a.bytes(), b.bytes(), a.byte_size()), 0);
-}
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 class LossScalingOn : public testing::TestWithParam<std::string> {
  protected:

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/philox.h"
+#include "message_of.h"
 #include "rlx/base.h"
 #include "temporary.h"
 
@@ -159,16 +160,6 @@ TEST(Tokenizer, SavesAndLoads) {
   trained().tokenizer.save(path);
   EXPECT_EQ(Tokenizer::load(path).vocabulary(), trained().tokenizer.vocabulary());
   std::filesystem::remove(path);
-}
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no such error";
 }
 
 TEST(TokenizerErrors, TextThatCannotBeLearnedFrom) {
