@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo test bench interop sanitize packages configure
+.PHONY: build demo test bench precisions fashion interop sanitize packages configure
 
 build: configure  ## build/rlx
 	cmake --build build --target rlx_cli --parallel $(JOBS)
@@ -19,6 +19,13 @@ bench: configure  ## speed, beside PyTorch in the same run
 	packaging/python-venv bench/requirements.txt
 	cmake --build build --parallel $(JOBS)
 	bench/run.sh
+
+precisions: build  ## the demo's model in every precision: build/precisions/
+	bench/precision_table.py --minutes $(or $(MINUTES),1.5) --json build/precisions/table.json
+
+fashion: configure  ## the Fashion-MNIST classifier in six precisions
+	cmake --build build --target example_fashion_mnist --parallel $(JOBS)
+	build/examples/fashion_mnist
 
 interop: build  ## the demo's model in llama.cpp: same tokens, same logits
 	interop/install-llama

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "files/tensor_source.h"
 #include "quant/quantize_tensor.h"
 #include "train/config.h"
 #include "train/model.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* kConfig = "rlx.config";
 constexpr const char* kTokenizer = "rlx.tokenizer";
 constexpr const char* kVersion = "rlx.version";
-constexpr const char* kQuantized = "quantized";
+
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
 // Where a model keeps the parts of a scaled weight.
@@ -82,7 +83,7 @@ std::vector<ExportedTensor> save_model_safetensors(const LanguageModel& model, c
   }
   std::map<std::string, std::string> metadata = {
       {kVersion, "1"}, {kConfig, model_config_json(c)}, {kTokenizer, model.tokenizer().json()}};
-  if (!file.quantized.empty()) metadata.emplace(kQuantized, file.quantized.dump());
+  if (!file.quantized.empty()) metadata.emplace(kQuantizedKey, file.quantized.dump());
   save_safetensors(path, file.tensors, metadata, file.formats);
   return file.rows;
 }
