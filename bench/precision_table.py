@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PRECISIONS = ["f32", "bf16", "f16", "bitnet", "fp8", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "codebook"]
 CLOSE = {"bf16", "fp8", "mxfp8"}  # these stay within
 MOST_LOSS, MOST_TIME = 1.01, 2.0
-TIMED_STEPS, ROUNDS = 8, 3
+TIMED_STEPS, ROUNDS = 8, 2
 
 
 def call(*command):

@@ -203,7 +203,7 @@ std::vector<ParamInfo> trained_params(const ModelConfig& c) {
       continue;
     }
     out.push_back({indices_name(p.name), {p.shape[0], p.shape[1] / c.codebook_entry_dim}, false, DType::U8});
-    out.push_back({codebook_name(p.name), {c.codebook_entries, c.codebook_entry_dim}, true});
+    out.push_back({codebook_name(p.name), {c.codebook_entries, c.codebook_entry_dim}});
   }
   return out;
 }

@@ -9,13 +9,13 @@ namespace rlx {
 struct ParamInfo {
   std::string name;        // as GGUF names the tensor
   Extents shape;           // linear weights are [out, in]
-  bool is_linear = false;  // a block's 2-D weight, or its codebook: what the precision is about, and Muon's
+  bool is_linear = false;  // a block's 2-D weight: what the precision is about, and Muon's
   DType dtype = DType::F32;
 };
 /// Of the dense model, in the order that they are made in.
 std::vector<ParamInfo> model_params(const ModelConfig&);
 /// What the training graph of the config's precision holds: the same, but indices and a codebook for each linear weight
-/// in codebook precision. All that are f32 are trained.
+/// in codebook precision. All that are f32 are trained (codebooks by AdamW: Muon, measured, gets less far with them).
 std::vector<ParamInfo> trained_params(const ModelConfig&);
 std::int64_t count_params(const ModelConfig&);
 /// Normal values of deviation 0.02, smaller for what adds to the residual stream; norms are ones. Each param has its

@@ -195,6 +195,41 @@ TEST_F(Errors, Exports) {
   expect_error(call_rlx({"export", run(), "-o", folder / "no/such/folder.gguf", "--type", "f16"}), "No such file");
 }
 
+TEST_F(Errors, Precisions) {
+  auto with = [](const std::string& keys) { return tiny_config(keys); };
+  expect_config_error(with(R"("precision": "fp7")"), "got precision = \"fp7\", expected one of f32, bf16, f16");
+  expect_config_error(with(R"("precision": "f32", "gradient_format": "e5m2")"), "expected f32 in precision f32");
+  expect_config_error(with(R"("precision": "fp8", "gradient_format": "e4m3")"), "expected one of f32, e5m2");
+  expect_config_error(with(R"("precision": "codebook")"), "at most the 64 vectors that blk.0.attn_q.weight has");
+  expect_config_error(with(R"("precision": "codebook", "codebook_entry_dim": 3)"), "a divisor of the 16 inputs of");
+  expect_config_error(with(R"("precision": "codebook", "codebook_entries": 257)"), "from 1 to 256");
+  expect_config_error(with(R"("codebook_after": 1)"), "0 or more and less than 1");
+
+  TemporaryFolder folder;
+  std::string run = folder / "run", file = folder / "m.safetensors";
+  write(folder / "c.json", with(R"("precision": "mxfp6")"));
+  ASSERT_EQ(train(text(), folder / "c.json", run).status, 0);
+  expect_error(call_rlx({"export", run, "-o", folder / "m.gguf"}), "GGUF has no type mxfp6: name a .safetensors file");
+  expect_error(call_rlx({"export", run, "-o", file, "--type", "mxfp8"}), "trained in mxfp6 precision: use mxfp6");
+  expect_error(call_rlx({"export", run, "-o", file, "--embedding", "q8_0"}), "got embedding type \"q8_0\"");
+  expect_error(call_rlx({"export", *shared_ / "run_f32", "-o", file}), "f32 is written as GGUF: name a .gguf file");
+  EXPECT_FALSE(fs::exists(file));
+  // A safetensors file that is no model, and one of which something is missing.
+  expect_error(call_rlx({"eval", checkpoint_of(run) + "/weights.safetensors", "--data", text()}), "no metadata");
+  ASSERT_EQ(call_rlx({"export", run, "-o", file}).status, 0);
+  std::string bytes = contents(file);
+  auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string out = bytes;
+    for (auto at = out.find(from); at != std::string::npos; at = out.find(from, at)) out.replace(at, from.size(), to);
+    write(file, out);
+    return call_rlx({"eval", file, "--data", text(), "--device", kDevice});
+  };
+  expect_error(replaced("blk.0.attn_q.weight_scale", "blk.0.attn_q.weight_scala"), "weight_scale\" is missing");
+  expect_error(replaced("\\\"mxfp6\\\"", "\\\"mxfp8\\\""), "blk.0.attn_q.weight\" is u8[16,12], expected u8[16,16]");
+  fs::resize_file(file, bytes.size() - 1);
+  expect_error(call_rlx({"eval", file, "--data", text()}), "m.safetensors");
+}
+
 TEST_F(Errors, Generation) {
   auto generate = [&](std::vector<std::string> more) {
     std::vector<std::string> args{"generate", run(), "--device", kDevice};
