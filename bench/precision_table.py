@@ -59,15 +59,14 @@ def bytes_in(folder):
     return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
 
 
-def measure(args, text, precision, length, seconds):
+def measure(args, text, precision, length):
     result = train(args.rlx, text, args.out / precision, args.config, precision, *length)
     checkpoint = next((args.out / precision).glob("checkpoint-*"))
     suffix = ".safetensors" if precision in ("fp8", "mxfp8", "mxfp6", "codebook") else ".gguf"
     exported = args.out / (precision + suffix)
     call(args.rlx, "export", args.out / precision, "-o", exported)
     return {"precision": precision, "steps": result["steps"], "val_bits_per_byte": result["val_bits_per_byte"],
-            "checkpoint_bytes": bytes_in(checkpoint), "export_bytes": exported.stat().st_size, "export": exported.suffix[1:],
-            "step_seconds": seconds}
+            "checkpoint_bytes": bytes_in(checkpoint), "export_bytes": exported.stat().st_size, "export": exported.suffix[1:]}
 
 
 def print_table(rows):
@@ -106,14 +105,14 @@ def main():
     text, sample = text_file(args.out), args.out / "sample.txt"
     sample.write_text(text.read_text()[:500_000])  # enough to time steps on
 
-    seconds = {p: float("inf") for p in chosen}
-    for _ in range(ROUNDS):
-        for p in chosen:
-            seconds[p] = min(seconds[p], fastest_step(args.rlx, sample, args.out, args.config, p))
     rows = []
     for p in chosen:
         steps = args.steps or (rows[0]["steps"] if rows else None)
-        rows.append(measure(args, text, p, ("--steps", steps) if steps else ("--minutes", args.minutes), seconds[p]))
+        rows.append(measure(args, text, p, ("--steps", steps) if steps else ("--minutes", args.minutes)))
+    for _ in range(ROUNDS):
+        for row in rows:
+            seconds = fastest_step(args.rlx, sample, args.out, args.config, row["precision"])
+            row["step_seconds"] = min(seconds, row.get("step_seconds", seconds))
     print_table(rows)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -208,3 +208,27 @@ TEST(CodeFiles, Fp4BlocksDecodeToCodeTimesScale) {
     }
   }
 }
+
+// With the largest scale every gradient of f16 overflows.
+TEST(LossScalingOfRuns, AStepThatOverflowsChangesOnlyTheScale) {
+  TrainConfig config;
+  config.model = tiny("f16");
+  config.batch_size = 2;
+  Trainer trainer(config, Device::cpu());
+  trainer.set_weights(init_params(config.model, 1));
+  trainer.set_optimizer({}, "");
+  Tensors states = trainer.optimizer();
+  states["loss_scale.scale"] = Array::scalar(16777216, DType::F32);
+  trainer.set_optimizer(states, "");
+  Tensors before = trainer.weights();
+  StepResult result = trainer.run_step(some_tokens({2, 13}), 0, 10);
+  EXPECT_FALSE(std::isfinite(result.gradient_norm));
+  EXPECT_NEAR(result.loss, std::log(260), 0.1);
+  for (auto& [name, value] : trainer.weights()) EXPECT_TRUE(identical(value, before.at(name))) << name;
+  for (auto& [name, value] : trainer.optimizer()) {
+    if (name == "loss_scale.scale")
+      EXPECT_EQ(value.at(0), 8388608);
+    else
+      EXPECT_TRUE(identical(value, states.at(name))) << name;
+  }
+}
