@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kConfig = "rlx.config";
 constexpr const char* kTokenizer = "rlx.tokenizer";
 constexpr const char* kVersion = "rlx.version";
-
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
 // Where a model keeps the parts of a scaled weight.

@@ -178,6 +178,10 @@ TEST_P(Precisions, AnExportedFileIsTheModel) {
     EXPECT_EQ(params, count_params(config.model));
     LanguageModel loaded = LanguageModel::load(file);
     EXPECT_EQ(loaded.evaluate(test::some_text(5)).bits_per_byte, expected.bits_per_byte) << file;
+    if (p.form == WeightForm::Scaled) {  // `rlx quantize` reads it, whichever format it is in
+      Array weight = load_values(file).at("blk.0.attn_q.weight");
+      EXPECT_EQ(weight.type(), (Type{DType::F32, {256, 256}})) << file;
+    }
     if (p.form != WeightForm::Dense) {
       ASSERT_EQ(loaded.params().size(), trained.params().size());
       for (auto& [name, value] : trained.params()) EXPECT_TRUE(identical(loaded.params().at(name), value)) << name;
