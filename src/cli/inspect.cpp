@@ -86,7 +86,10 @@ void inspect_gguf(const std::string& path, Json& object, std::string& text) {
 void inspect_safetensors(const std::string& path, Json& object, std::string& text) {
   TensorSource file = open_tensors(path);
   if (!file.metadata.empty()) object["metadata"] = file.metadata;
-  for (auto& [key, value] : file.metadata) text += fmt::format("{} = {}\n", key, value);
+  constexpr std::size_t kShown = 1000;  // a tokenizer would fill the screen
+  for (auto& [key, value] : file.metadata)
+    text += value.size() <= kShown ? fmt::format("{} = {}\n", key, value)
+                                   : fmt::format("{}: {} bytes\n", key, value.size());
   std::vector<Row> rows;
   for (auto& t : file.tensors) rows.push_back({t.name, t.type, to_string(t.shape), count(t.shape), t.bytes()});
   add_tensors(object, text, rows);
