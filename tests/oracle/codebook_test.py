@@ -54,6 +54,7 @@ def test_indices_out_of_range():
 def test_what_does_not_fit(change, message):
     x, indices, codebook, attrs = problem("f32", (2, 8), 3, 2, 4)
     inputs = {"x": x, "indices": indices, "codebook": codebook}
+    change = dict(change)
     inputs = {name: change.pop(name, value) for name, value in inputs.items()}
     with pytest.raises(RlxError, match=rf"\[synth_matmul\].*{message}"):
         evaluate("synth_matmul", *inputs.values(), **{**attrs, **change})

@@ -70,6 +70,25 @@ def test_published_values():
     assert got.tolist() == [0, 1, 1, 2, 2, 4, 4, 6, 6, 0, -4] and np.signbit(got[9])
 
 
+def test_int8():
+    """Saturates at -128 and 127, rounds half to even, and divides rather than multiplying by a reciprocal."""
+    x = np.array([-129, -128, -127, -126, 126, 127, 128, 129], F32)
+    assert evaluate("to_format", x, format="int8").view(np.int8).tolist() == [-128, -128, -127, -126, 126, 127, 127, 127]
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], F32)
+    assert evaluate("to_format", x, format="int8").view(np.int8).tolist() == [0, 2, 2, 0, -2, -2]
+    ratio = evaluate("div", np.array([-2.5], F32), np.array([5 / 255], F32))
+    assert evaluate("to_format", ratio, format="int8").view(np.int8).tolist() == [-127]
+    codes = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(evaluate("from_format", codes, format="int8"), codes.view(np.int8).astype(F32))
+    np.testing.assert_array_equal(evaluate("from_format", codes[:16], format="int4"), [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1])
+
+
+def test_ternary():
+    x = np.array([-1.2, -1, -0.9, -0.1, 0, 0.1, 0.9, 1, 1.2], F32)
+    codes = evaluate("to_format", x, format="ternary")
+    assert evaluate("from_format", codes, format="ternary").tolist() == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
+
+
 # ------------------------------------------------------------------------------------------------ scales
 
 
@@ -256,6 +275,15 @@ def test_product_of_every_pair(lhs, rhs, layout):
     rng = rng_of("pair", lhs, rhs, layout)
     for m, n, k in ((1, 1, 1), (2, 3, 5), (17, 15, 33), (2, 15, 32), (3, 4, 130)):
         check_product(rng, m, n, k, lhs, rhs, layout)
+
+
+@pytest.mark.parametrize("layout", ["per_tensor", "mx", "nvfp4"])
+def test_one_row_times_sizes_beside_the_tiles(layout):
+    name = "f4e2m1" if layout == "nvfp4" else "f8e4m3"
+    rng = rng_of("row", layout)
+    for k in (1, 31, 32, 33, 63, 65, 255, 257):
+        for n in (1, 3, 7, 8, 9, 33):
+            check_product(rng, 1, n, k, name, name, layout)
 
 
 def test_product_without_terms():
