@@ -74,7 +74,7 @@ struct TrainConfig {
   double validation_fraction = 0.03;
   // Each step.
   std::int64_t batch_size = 4, accumulation = 1;  // rows of context_length tokens; batches that make a step
-  std::string optimizer = "muon";                 // for the 2-D block weights, adamw for the rest; or "adamw" for all
+  std::string optimizer = "muon";                 // for the 2-D block weights, adamw for the rest; or one for all
   double learning_rate = 3e-3, muon_learning_rate = 0.02, weight_decay = 0, clip_norm = 1;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, momentum = 0.95;
   std::string muon_scale = "original";

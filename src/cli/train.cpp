@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "cli/command.h"
+#include "train/config.h"
 #include "train/precision.h"
 
 namespace rlx::cli {
@@ -80,7 +81,7 @@ void add_train(CLI::App& app, Context& context) {
   fresh.insert(fresh.end(), {steps, minutes});
   fresh.push_back(command->add_option("--seed", o->seed, "Of the weights and the order of the data"));
   fresh.push_back(
-      command->add_option("--optimizer", o->optimizer, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"})));
+      command->add_option("--optimizer", o->optimizer, "How params are stepped")->check(CLI::IsMember(optimizer_names())));
   fresh.push_back(
       command->add_option("--precision", o->precision, "Of the linear weights and their products (docs/precisions.md)")
           ->check(CLI::IsMember(precision_names())));

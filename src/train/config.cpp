@@ -152,6 +152,11 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
   if (p.form == WeightForm::Codebook) check_codebook(check, c);
 }
 
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = {"adamw", "muon", "sgd", "lion", "adafactor", "lamb"};
+  return names;
+}
+
 void check_config(const TrainConfig& c, const std::string& where) {
   Checker check(where);
   check_model_config(c.model, where);
@@ -162,7 +167,7 @@ void check_config(const TrainConfig& c, const std::string& where) {
                "a number between 0 and 1");
   check.at_least("batch_size", c.batch_size, 1, 1 << 16);
   check.at_least("accumulation", c.accumulation, 1, 64);
-  check.one_of("optimizer", c.optimizer, {"adamw", "muon"});
+  check.one_of("optimizer", c.optimizer, optimizer_names());
   check.positive("learning_rate", c.learning_rate);
   check.positive("muon_learning_rate", c.muon_learning_rate);
   check.in("weight_decay", c.weight_decay, 0, 1e3);

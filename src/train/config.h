@@ -23,5 +23,7 @@ void visit_model_config(Config& c, F&& f) {
 /// The model's keys alone, which parse_config reads.
 std::string model_config_json(const ModelConfig&);
 void check_model_config(const ModelConfig&, const std::string& where);
+/// What `optimizer` may be.
+const std::vector<std::string>& optimizer_names();
 
 }  // namespace rlx

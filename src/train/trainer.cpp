@@ -18,6 +18,15 @@ Muon muon_of(const TrainConfig& c) {
   return muon;
 }
 
+// What all params take, or beside Muon those that are no linear weights.
+Optimizer optimizer_of(const TrainConfig& c) {
+  if (c.optimizer == "sgd") return Sgd{.momentum = c.momentum};
+  if (c.optimizer == "lion") return Lion{c.beta1, c.beta2};
+  if (c.optimizer == "adafactor") return Adafactor{};
+  if (c.optimizer == "lamb") return Lamb{c.beta1, c.beta2, c.epsilon};
+  return AdamW{c.beta1, c.beta2, c.epsilon};
+}
+
 // Norms, the embedding and indices are no linear weights; indices are not trained at all.
 std::vector<ParamInfo> float_params(const ModelConfig& c) {
   auto out = trained_params(c);
@@ -71,7 +80,7 @@ StepGraph step_graph(const TrainConfig& c) {
     outputs.push_back(next);
   };
   auto update = [&](Node param, Node next) { carry(param, scaler ? scaler->guarded(param, next) : next); };
-  AdamW adamw{c.beta1, c.beta2, c.epsilon};
+  Optimizer optimizer = optimizer_of(c);
   for (std::size_t i = 0; i < params.size(); ++i) {
     std::vector<StateNode> states;
     // Norms and the embedding do not decay.
@@ -79,7 +88,7 @@ StepGraph step_graph(const TrainConfig& c) {
     bool by_muon = c.optimizer == "muon" && params[i].is_linear;
     if (by_muon) nodes.learning_rate = muon_rate;
     update(leaves[i], by_muon ? muon_update(muon_of(c), leaves[i], gradients[i], nodes, states)
-                              : adamw_update(adamw, leaves[i], gradients[i], nodes, states));
+                              : optimizer_update(optimizer, leaves[i], gradients[i], nodes, states));
     for (auto& s : states) {
       update(s.param, s.next);
       out.states.push_back(s.param.name());

@@ -11,6 +11,7 @@
 #include "quant/block_format.h"
 #include "train/checkpoint.h"
 #include "train/code_blocks.h"
+#include "train/config.h"
 #include "train/generate.h"
 #include "train/model.h"
 #include "train/trainer.h"
@@ -135,21 +136,42 @@ void run_to_the_end(const TrainConfig& config, const std::string& text, const st
   EXPECT_EQ(result.step, config.steps);
 }
 
-}  // namespace
-
-TEST_P(Precisions, AnInterruptedRunEndsTheSame) {
+// Stopped after each of these numbers of steps.
+void expect_same_end(const TrainConfig& config, std::initializer_list<int> stops) {
   test::TemporaryFolder folder;
   std::string text = folder / "text.txt";
   test::write(text, test::some_text());
-  TrainConfig config = run_config(GetParam());
   run_to_the_end(config, text, folder / "whole", 0);
-  for (int stop : {2, 3, 4}) {  // with codebooks: before, at and after the change
+  for (int stop : stops) {
     std::string run = folder / std::to_string(stop);
     run_to_the_end(config, text, run, stop);
     for (auto file : {"weights.safetensors", "optimizer.safetensors"})
       EXPECT_TRUE(test::contents(fs::path(run) / "checkpoint-00000006" / file) ==
                   test::contents(fs::path(folder / "whole") / "checkpoint-00000006" / file))
           << file << " after stopping at " << stop;
+  }
+}
+
+}  // namespace
+
+TEST_P(Precisions, AnInterruptedRunEndsTheSame) {
+  expect_same_end(run_config(GetParam()), {2, 3, 4});  // with codebooks: before, at and after the change
+}
+
+TEST(Optimizers, EachLearnsAndResumes) {
+  for (auto& name : optimizer_names()) {
+    SCOPED_TRACE(name);
+    TrainConfig config = run_config("f32");
+    config.optimizer = name;
+    config.learning_rate = name == "sgd" ? 0.3 : name == "lion" ? 1e-3 : 0.01;
+    expect_same_end(config, {3});
+    Trainer trainer(config, Device::cpu());
+    trainer.set_weights(init_params(config.model, 1));
+    trainer.set_optimizer({}, "");
+    Array tokens = some_tokens({2, 13});
+    double first = trainer.run_step(tokens, 0, 1000).loss, last = 0;
+    for (int step = 1; step < 30; ++step) last = trainer.run_step(tokens, step, 1000).loss;
+    EXPECT_LT(last, 0.95 * first);
   }
 }
 
