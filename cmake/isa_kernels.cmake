@@ -8,6 +8,9 @@ function(rlx_add_isa name)
   target_compile_definitions(rlx_kernels_${name} PRIVATE RLX_ISA_NAMESPACE=${name})
   target_compile_options(rlx_kernels_${name} PRIVATE -Wall -Wextra -Wno-psabi -O3 -ffp-contract=off -fno-math-errno
                                                      -fno-trapping-math -fwrapv ${ARGN})
+  if(RLX_SANITIZE MATCHES "address")  # its stack for use after return is not aligned to a 64-byte register
+    target_compile_options(rlx_kernels_${name} PRIVATE --param=asan-use-after-return=0)
+  endif()
   target_sources(rlx PRIVATE $<TARGET_OBJECTS:rlx_kernels_${name}>)
 endfunction()
 

@@ -24,7 +24,9 @@ class ReferenceExecutable : public Executable {
  public:
   ReferenceExecutable(const Graph& graph, const CompileOptions& options) : graph_(graph), updates_(options.updates) {}
 
-  void bind(const std::string& leaf, DeviceTensorPtr tensor) override { leaves_[leaf] = std::static_pointer_cast<HostTensor>(std::move(tensor)); }
+  void bind(const std::string& leaf, DeviceTensorPtr tensor) override {
+    leaves_[leaf] = std::static_pointer_cast<HostTensor>(std::move(tensor));
+  }
 
   std::vector<Array> run(const ArrayMap& inputs, std::span<const int> outputs, const Bindings&) override {
     fed_.clear(), results_.clear(), ran_ = false;
@@ -34,7 +36,8 @@ class ReferenceExecutable : public Executable {
     for (int i : outputs) nodes.push_back(graph_.outputs()[std::size_t(i)]);
     for (auto& u : updates_) nodes.push_back(graph_.outputs()[std::size_t(u.output)]);
     auto values = evaluate(nodes, fed_);
-    for (std::size_t i = 0; i < updates_.size(); ++i) leaves_.at(updates_[i].param)->replace(values[outputs.size() + i].clone());
+    for (std::size_t i = 0; i < updates_.size(); ++i)
+      leaves_.at(updates_[i].param)->replace(values[outputs.size() + i].clone());
     values.resize(outputs.size());
     for (auto& v : values) v = v.clone();  // an output may be an input or a param
     ran_ = true;
@@ -46,7 +49,9 @@ class ReferenceExecutable : public Executable {
     if (results_.empty()) results_ = evaluate(graph_.outputs(), fed_);
     return std::make_shared<HostTensor>(results_[std::size_t(output)]);
   }
-  std::string report() const override { return fmt::format("reference: {} nodes, interpreted one by one\n", graph_.size()); }
+  std::string report() const override {
+    return fmt::format("reference: {} nodes, interpreted one by one\n", graph_.size());
+  }
 
  private:
   Graph graph_;
@@ -62,7 +67,9 @@ class ReferenceBackend : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph, const CompileOptions& options) override {
     return std::make_unique<ReferenceExecutable>(graph, options);
   }
-  DeviceTensorPtr make_tensor(DType dtype, Extents shape) override { return std::make_shared<HostTensor>(Array(dtype, std::move(shape))); }
+  DeviceTensorPtr make_tensor(DType dtype, Extents shape) override {
+    return std::make_shared<HostTensor>(Array(dtype, std::move(shape)));
+  }
 };
 
 // Wraps the cpu compiler, so that everything but the run is exercised.
@@ -84,7 +91,9 @@ class NullBackend : public Backend {
   std::unique_ptr<Executable> compile(const Graph& graph, const CompileOptions& options) override {
     return std::make_unique<NullExecutable>(find_backend("cpu")->compile(graph, options));
   }
-  DeviceTensorPtr make_tensor(DType dtype, Extents shape) override { return find_backend("cpu")->make_tensor(dtype, std::move(shape)); }
+  DeviceTensorPtr make_tensor(DType dtype, Extents shape) override {
+    return find_backend("cpu")->make_tensor(dtype, std::move(shape));
+  }
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ constexpr double magnitude(const FormatInfo& f, int code) {
   return double(implied + mantissa) * two_to(exponent - f.mantissa_bits);
 }
 
-constexpr FormatInfo float_row(std::string_view name, int exponent_bits, int mantissa_bits, int bias, Specials specials) {
+constexpr FormatInfo float_row(std::string_view name, int exponent_bits, int mantissa_bits, int bias,
+                               Specials specials) {
   FormatInfo f{name, 1 + exponent_bits + mantissa_bits, exponent_bits, mantissa_bits, bias, specials};
   int all_ones = (1 << (exponent_bits + mantissa_bits)) - 1;
   f.max_code = specials == Specials::AllOnes ? all_ones - 1
@@ -48,22 +49,27 @@ constexpr FormatInfo integer_row(std::string_view name, int bits, int max) {
   return f;
 }
 
-constexpr std::string_view kCustomNames[] = {"e1m0", "e1m1", "e1m2", "e1m3", "e1m4", "e1m5", "e1m6", "e2m0", "e2m1", "e2m2",
-                                             "e2m3", "e2m4", "e2m5", "e3m0", "e3m1", "e3m2", "e3m3", "e3m4", "e4m0", "e4m1",
-                                             "e4m2", "e4m3", "e5m0", "e5m1", "e5m2", "e6m0", "e6m1", "e7m0"};
+constexpr std::string_view kCustomNames[] = {
+    "e1m0", "e1m1", "e1m2", "e1m3", "e1m4", "e1m5", "e1m6", "e2m0", "e2m1", "e2m2", "e2m3", "e2m4", "e2m5", "e3m0",
+    "e3m1", "e3m2", "e3m3", "e3m4", "e4m0", "e4m1", "e4m2", "e4m3", "e5m0", "e5m1", "e5m2", "e6m0", "e6m1", "e7m0"};
 
 constexpr auto kFormats = [] {
-  std::array<FormatInfo, kFormatCount> out{
-      float_row("f8e4m3", 4, 3, 7, Specials::AllOnes),   float_row("f8e5m2", 5, 2, 15, Specials::Ieee),
-      float_row("f8e4m3fnuz", 4, 3, 8, Specials::Fnuz),  float_row("f8e5m2fnuz", 5, 2, 16, Specials::Fnuz),
-      float_row("f6e2m3", 2, 3, 1, Specials::None),      float_row("f6e3m2", 3, 2, 3, Specials::None),
-      float_row("f4e2m1", 2, 1, 1, Specials::None),      scale_row("e8m0"),
-      integer_row("int8", 8, 127),                       integer_row("int4", 4, 7),
-      integer_row("ternary", 2, 1)};
+  std::array<FormatInfo, kFormatCount> out{float_row("f8e4m3", 4, 3, 7, Specials::AllOnes),
+                                           float_row("f8e5m2", 5, 2, 15, Specials::Ieee),
+                                           float_row("f8e4m3fnuz", 4, 3, 8, Specials::Fnuz),
+                                           float_row("f8e5m2fnuz", 5, 2, 16, Specials::Fnuz),
+                                           float_row("f6e2m3", 2, 3, 1, Specials::None),
+                                           float_row("f6e3m2", 3, 2, 3, Specials::None),
+                                           float_row("f4e2m1", 2, 1, 1, Specials::None),
+                                           scale_row("e8m0"),
+                                           integer_row("int8", 8, 127),
+                                           integer_row("int4", 4, 7),
+                                           integer_row("ternary", 2, 1)};
   std::size_t at = std::size_t(Format::FirstCustom);
   for (int e = 1; e <= 7; ++e)
     for (int m = 0; e + m <= 7; ++m, ++at)
-      out[at] = float_row(kCustomNames[at - std::size_t(Format::FirstCustom)], e, m, (1 << (e - 1)) - 1, Specials::None);
+      out[at] =
+          float_row(kCustomNames[at - std::size_t(Format::FirstCustom)], e, m, (1 << (e - 1)) - 1, Specials::None);
   return out;
 }();
 
@@ -138,9 +144,11 @@ Format format_from_string(std::string_view text) {
 }
 
 Format custom_format(int exponent_bits, int mantissa_bits) {
-  if (exponent_bits < 1 || mantissa_bits < 0 || exponent_bits > 7 || mantissa_bits > 6 || exponent_bits + mantissa_bits > 7)
-    throw UserError(fmt::format("a custom format has 1 or more exponent bits and at most 7 with its mantissa's, got {} and {}",
-                                exponent_bits, mantissa_bits));
+  if (exponent_bits < 1 || mantissa_bits < 0 || exponent_bits > 7 || mantissa_bits > 6 ||
+      exponent_bits + mantissa_bits > 7)
+    throw UserError(
+        fmt::format("a custom format has 1 or more exponent bits and at most 7 with its mantissa's, got {} and {}",
+                    exponent_bits, mantissa_bits));
   return format_from_string(fmt::format("e{}m{}", exponent_bits, mantissa_bits));
 }
 
@@ -172,8 +180,10 @@ double decode(Format format, std::uint8_t code) {
   int sign = bits & sign_bit(f), rest = bits & ~sign_bit(f);
   double value = NAN;
   if (f.specials == Specials::Fnuz && bits == 0x80) return value;
-  if (rest <= f.max_code) value = magnitude(f, rest);
-  else if (f.specials == Specials::Ieee && rest == f.max_code + 1) value = INFINITY;
+  if (rest <= f.max_code)
+    value = magnitude(f, rest);
+  else if (f.specials == Specials::Ieee && rest == f.max_code + 1)
+    value = INFINITY;
   return sign ? -value : value;
 }
 

@@ -62,7 +62,8 @@ int block_size(ScaleLayout layout) { return layout == ScaleLayout::Mx ? 32 : 16;
 void check_quant(Node x, Format format, ScaleLayout layout, bool has_tensor_scale) {
   if (!info(format).is_float() || format == Format::E8M0)
     throw UserError(fmt::format("{} is no float format", to_string(format)));
-  if (layout != ScaleLayout::PerTensor && x.rank() == 0) throw UserError("blocks lie along the last axis, got a scalar");
+  if (layout != ScaleLayout::PerTensor && x.rank() == 0)
+    throw UserError("blocks lie along the last axis, got a scalar");
   if (layout == ScaleLayout::Nvfp4 && format != Format::F4E2M1)
     throw UserError(fmt::format("nvfp4 holds f4e2m1 codes, not {}", to_string(format)));
   if (has_tensor_scale && layout != ScaleLayout::Nvfp4)
@@ -82,8 +83,8 @@ Shape scale_shape(const Shape& x, ScaleLayout layout) {
 void check_scale(Node x, Node scale, ScaleLayout layout) {
   Type expected{layout == ScaleLayout::PerTensor ? DType::F32 : DType::U8, scale_shape(x.shape(), layout)};
   if (scale.type() != expected)
-    throw UserError(fmt::format("the scale of {} in layout {} must be {}, got {}", to_string(x.type()), field_text(layout),
-                                to_string(expected), to_string(scale.type())));
+    throw UserError(fmt::format("the scale of {} in layout {} must be {}, got {}", to_string(x.type()),
+                                field_text(layout), to_string(expected), to_string(scale.type())));
 }
 
 // The largest magnitude of each block, [..., blocks].
@@ -109,9 +110,7 @@ Node per_element(Node scale, int block, Dim columns) {
   return part_of_last(reshape(spread, shape), 0, columns);
 }
 
-Node finite_scale(Node scale) {
-  return where(scale == 0, 1, minimum(maximum(scale, kLeastScale), kGreatestScale));
-}
+Node finite_scale(Node scale) { return where(scale == 0, 1, minimum(maximum(scale, kLeastScale), kGreatestScale)); }
 
 Node wide_input(Node x) {
   if (!is_float(x.dtype())) throw UserError(fmt::format("needs a float, got {}", to_string(x.type())));
@@ -136,7 +135,8 @@ Node scale_body(Node x, Node tensor_scale, const ScaledQuantScaleAttrs& a) {
   check_tensor_scale(tensor_scale);
   Node ratio = (block_max(x, 16) / kNvfp4Max) / tensor_scale;
   // A NaN is in the tensor scale already, and no scale is NaN.
-  return to_format(where(isnan(ratio), kScaleMax, minimum(maximum(ratio, 0x1p-9), kScaleMax)), Format::F8E4M3, true, kNearest);
+  return to_format(where(isnan(ratio), kScaleMax, minimum(maximum(ratio, 0x1p-9), kScaleMax)), Format::F8E4M3, true,
+                   kNearest);
 }
 
 // The scale of each element, or of all.
@@ -193,8 +193,8 @@ void check_operands(const ScaledProduct& p) {
   check_codes("lhs", l.type());
   check_codes("rhs", r.type());
   if (l.rank() < 2 || r.rank() != l.rank())
-    throw UserError(fmt::format("needs lhs [..., m, k] and rhs [..., n, k] of one rank, got {} and {}", to_string(l.type()),
-                                to_string(r.type())));
+    throw UserError(fmt::format("needs lhs [..., m, k] and rhs [..., n, k] of one rank, got {} and {}",
+                                to_string(l.type()), to_string(r.type())));
   for (int d = 0; d < l.rank(); ++d)
     if (d != l.rank() - 2 && !(l.dim(d) == r.dim(d)))
       throw UserError(fmt::format("axis {} differs: got lhs {} and rhs {}, expected [..., m, k] and [..., n, k]", d,
@@ -250,8 +250,10 @@ Nodes scaled_matmul_grad(const GradArgs& g) {
   auto& a = g.attrs.as<ScaledMatmulAttrs>();
   ScaledProduct p = scaled_product(g.in, a);
   Cotangent rows = cotangent(g.dy, a), columns = rows;
-  if (a.quantize_gradient && a.scale_layout != ScaleLayout::PerTensor) columns = cotangent(swap_last(g.dy), a);
-  else columns.value = swap_last(rows.value);
+  if (a.quantize_gradient && a.scale_layout != ScaleLayout::PerTensor)
+    columns = cotangent(swap_last(g.dy), a);
+  else
+    columns.value = swap_last(rows.value);
   Nodes out(g.in.size(), none);
   out[0] = gradient_product(rows, p.rhs, a.scale_layout);
   out[1] = gradient_product(columns, p.lhs, a.scale_layout);
@@ -295,9 +297,10 @@ constexpr OpDef scaled_quant_tensor_scale_rules = {
 constexpr OpDef scaled_quant_scale_rules = {
     .min_inputs = 1,
     .max_inputs = 2,
-    .body = [](const BodyArgs& args) {
-      return scale_body(args.in[0], optional_input(args.in, 1), args.attrs.as<ScaledQuantScaleAttrs>());
-    },
+    .body =
+        [](const BodyArgs& args) {
+          return scale_body(args.in[0], optional_input(args.in, 1), args.attrs.as<ScaledQuantScaleAttrs>());
+        },
     .grad = GRAD(none, none),
 };
 
@@ -305,18 +308,21 @@ constexpr OpDef scaled_quantize_rules = {
     .min_inputs = 2,
     .max_inputs = 3,
     .codes = true,
-    .body = [](const BodyArgs& args) {
-      return quantize_body(args.in[0], args.in[1], optional_input(args.in, 2), args.attrs.as<ScaledQuantAttrs>());
-    },
+    .body =
+        [](const BodyArgs& args) {
+          return quantize_body(args.in[0], args.in[1], optional_input(args.in, 2), args.attrs.as<ScaledQuantAttrs>());
+        },
     .grad = GRAD(dy, none, none),
 };
 
 constexpr OpDef scaled_dequantize_rules = {
     .min_inputs = 2,
     .max_inputs = 3,
-    .body = [](const BodyArgs& args) {
-      return dequantize_body(args.in[0], args.in[1], optional_input(args.in, 2), args.attrs.as<ScaledDequantizeAttrs>());
-    },
+    .body =
+        [](const BodyArgs& args) {
+          return dequantize_body(args.in[0], args.in[1], optional_input(args.in, 2),
+                                 args.attrs.as<ScaledDequantizeAttrs>());
+        },
     .grad = GRAD(dy, none, none),
 };
 

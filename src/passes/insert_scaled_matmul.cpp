@@ -19,7 +19,8 @@ struct Operand {
 // v + stop_gradient(q - v): what quantisation-aware training made of an operand.
 bool is_fake_quantized(Node n) {
   for (Node& step : path_to_leaf(n))
-    if (step.is(ops::add) && (step.input(0).is(ops::stop_gradient) || step.input(1).is(ops::stop_gradient))) return true;
+    if (step.is(ops::add) && (step.input(0).is(ops::stop_gradient) || step.input(1).is(ops::stop_gradient)))
+      return true;
   return false;
 }
 
@@ -28,21 +29,23 @@ class Inserter {
   Inserter(const Graph& graph, const ScaledMatmulConfig& config) : config_(config) {
     check_formats();
     if (Node gradient = find_gradient(graph))
-      throw UserError(fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them",
-                                  kPass, report_label(gradient)));
+      throw UserError(
+          fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them", kPass,
+                      report_label(gradient)));
     for (auto& name : config.keep_full_precision) {
       bool known = false;
       for (int id = 0; id < graph.size() && !known; ++id) {
         Node n = graph.node(id);
         known = n.name() == name || (n.is(constant_op) && leaf_name(n) == name);
       }
-      if (!known) throw UserError(fmt::format("[{}] keep_full_precision: the graph has no leaf or matmul \"{}\"", kPass, name));
+      if (!known)
+        throw UserError(fmt::format("[{}] keep_full_precision: the graph has no leaf or matmul \"{}\"", kPass, name));
     }
   }
 
   Replaced visit(Node copy, Node source) {
-    bool multiplies = source.is(ops::matmul) || source.is(ops::dot_general) || source.is(ops::conv) ||
-                      source.is(ops::conv_transpose);
+    bool multiplies =
+        source.is(ops::matmul) || source.is(ops::dot_general) || source.is(ops::conv) || source.is(ops::conv_transpose);
     if (!multiplies) return {};
     if (std::string reason = why_not(source); !reason.empty()) {
       report.skipped.push_back({report_label(source), reason});
@@ -80,7 +83,8 @@ class Inserter {
     for (Node& operand : Nodes{a, b}) {
       if (!is_float(operand.dtype()) || operand.dtype() == DType::F64)
         return fmt::format("its operand {} is {}", report_label(operand), to_string(operand.dtype()));
-      if (is_fake_quantized(operand)) return fmt::format("its operand {} is fake-quantised already", report_label(operand));
+      if (is_fake_quantized(operand))
+        return fmt::format("its operand {} is fake-quantised already", report_label(operand));
       Node leaf = path_to_leaf(operand).back();
       if (is_leaf(leaf) && contains(config_.keep_full_precision, leaf_name(leaf)))
         return fmt::format("{} is kept in full precision", leaf_name(leaf));
@@ -118,8 +122,11 @@ class Inserter {
       a = reshape(a, {rows, a.dim(-1)});
     }
     Operand l = quantized(a, config_.lhs_format), r = quantized(k_last(b), config_.rhs_format);
-    ScaledMatmulAttrs attrs{.lhs_format = config_.lhs_format, .rhs_format = config_.rhs_format, .scale_layout = config_.layout,
-                            .quantize_gradient = config_.quantize_gradient, .gradient_format = config_.gradient_format};
+    ScaledMatmulAttrs attrs{.lhs_format = config_.lhs_format,
+                            .rhs_format = config_.rhs_format,
+                            .scale_layout = config_.layout,
+                            .quantize_gradient = config_.quantize_gradient,
+                            .gradient_format = config_.gradient_format};
     Node out = scaled_matmul(l.codes, r.codes, l.scale, r.scale, attrs, l.tensor_scale, r.tensor_scale, none);
     if (out.shape() != product.shape()) out = reshape(out, product.shape());
     return as_dtype(out, product.dtype());
@@ -142,7 +149,8 @@ ScaledMatmulResult insert_scaled_matmul(const Graph& graph, const ScaledMatmulCo
   Rebuilt out = rebuild(
       graph, [&](Node copy, Node source) { return inserter.visit(copy, source); }, Keep::All);
   bool changed = !inserter.report.rewritten.empty();
-  for (int id = 0; changed && id < out.graph.size(); ++id) inserter.report.quantized += out.graph.node(id).is(ops::scaled_quantize);
+  for (int id = 0; changed && id < out.graph.size(); ++id)
+    inserter.report.quantized += out.graph.node(id).is(ops::scaled_quantize);
   return {changed ? out.graph : graph, std::move(inserter.report)};
 }
 

@@ -76,7 +76,9 @@ std::uint8_t nvfp4_scale(float amax, float tensor_scale) {
   return encode(Format::F8E4M3, std::isnan(ratio) ? 448 : std::clamp(ratio, 0x1p-9f, 448.f));
 }
 
-int block_size(ScaleLayout layout) { return layout == ScaleLayout::PerTensor ? 0 : layout == ScaleLayout::Mx ? 32 : 16; }
+int block_size(ScaleLayout layout) {
+  return layout == ScaleLayout::PerTensor ? 0 : layout == ScaleLayout::Mx ? 32 : 16;
+}
 
 ScaledTensor scaled_quantize(const Array& source, Format format, ScaleLayout layout, MxRule rule) {
   check(source, format, layout);

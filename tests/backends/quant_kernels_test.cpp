@@ -36,7 +36,9 @@ std::vector<float> inputs(Format format) {
   return out;
 }
 
-bool same_value(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || (a != a && b != b); }
+bool same_value(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || (a != a && b != b);
+}
 
 TEST(QuantKernels, EncodeIsTheDefinition) {
   for (int i = 0; i < kFormatCount; ++i) {
@@ -46,7 +48,8 @@ TEST(QuantKernels, EncodeIsTheDefinition) {
     std::vector<std::uint8_t> got(x.size());
     for (Isa isa : isas()) {
       float one = 1;
-      quant_kernels(isa).encode(float_code(format), std::int64_t(x.size()), std::int64_t(x.size()), x.data(), &one, got.data());
+      quant_kernels(isa).encode(float_code(format), std::int64_t(x.size()), std::int64_t(x.size()), x.data(), &one,
+                                got.data());
       int wrong = 0;
       for (std::size_t k = 0; k < x.size(); ++k) wrong += got[k] != encode(format, x[k]);
       EXPECT_EQ(wrong, 0) << to_string(format) << " " << to_string(isa);
@@ -68,7 +71,8 @@ TEST(QuantKernels, DecodeIsTheDefinition) {
       quant_kernels(isa).decode_bf16(float_code(format), 256, 256, codes.data(), &one, 1, narrow.data());
       for (int code = 0; code < 256; ++code) {
         float want = decode_table(format)[std::size_t(code)];
-        EXPECT_TRUE(same_value(got[std::size_t(code)], want)) << to_string(format) << " " << code << " " << to_string(isa);
+        EXPECT_TRUE(same_value(got[std::size_t(code)], want))
+            << to_string(format) << " " << code << " " << to_string(isa);
         bf16 b;
         b.bits = narrow[std::size_t(code)];
         EXPECT_TRUE(same_value(b, want)) << to_string(format) << " " << code << " in bf16, " << to_string(isa);
@@ -94,7 +98,8 @@ TEST(QuantKernels, BlocksAndTails) {
         k.decode_f32(code, columns, block, codes.data(), most.data(), 2, back.data());
         for (int i = 0; i < columns; ++i) {
           float amax = 0;
-          for (int j = i / block * block; j < std::min(columns, (i / block + 1) * block); ++j) amax = std::max(amax, std::fabs(x[std::size_t(j)]));
+          for (int j = i / block * block; j < std::min(columns, (i / block + 1) * block); ++j)
+            amax = std::max(amax, std::fabs(x[std::size_t(j)]));
           EXPECT_EQ(most[std::size_t(i / block)], amax);
           EXPECT_EQ(codes[std::size_t(i)], encode(Format::F8E4M3, x[std::size_t(i)] / amax));
           EXPECT_EQ(back[std::size_t(i)], float(decode(Format::F8E4M3, codes[std::size_t(i)])) * amax * 2);

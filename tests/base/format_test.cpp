@@ -112,7 +112,8 @@ TEST(Format, UnknownNamesAreErrors) {
     format_from_string("f8e3m4");
     FAIL();
   } catch (const UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("there is no number format \"f8e3m4\"; there are f8e4m3"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("there is no number format \"f8e3m4\"; there are f8e4m3"), std::string::npos)
+        << e.what();
   }
 }
 

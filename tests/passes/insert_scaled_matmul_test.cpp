@@ -29,8 +29,13 @@ Array normal(Extents shape, unsigned seed, float deviation = 1) {
 
 std::vector<ScaledMatmulConfig> presets() {
   using C = ScaledMatmulConfig;
-  return {C::fp8_e4m3(), C::mxfp8_e4m3(), C::mxfp6_e2m3(), C::mxfp4(), C::nvfp4(),
-          C::of(Format::F8E5M2FNUZ, ScaleLayout::PerTensor), C::of(custom_format(3, 2), ScaleLayout::PerTensor)};
+  return {C::fp8_e4m3(),
+          C::mxfp8_e4m3(),
+          C::mxfp6_e2m3(),
+          C::mxfp4(),
+          C::nvfp4(),
+          C::of(Format::F8E5M2FNUZ, ScaleLayout::PerTensor),
+          C::of(custom_format(3, 2), ScaleLayout::PerTensor)};
 }
 
 std::vector<Array> run(const Graph& graph, const ArrayMap& values, const std::string& device) {
@@ -89,7 +94,8 @@ TEST(InsertScaledMatmul, AWeightThatIsTransposedAlreadyIsTakenAsItIs) {
   Node x = g.input("x", DType::F32, {2, 4}), w = g.param("w", DType::F32, {3, 4});
   g.set_outputs({matmul(x, transpose(w, {1, 0}))});
   Graph out = insert_scaled_matmul(g).graph;
-  for (auto& n : out.outputs()) EXPECT_TRUE(n.input(1).is(ops::scaled_quantize) && n.input(1).input(0).is(param_op)) << out.text();
+  for (auto& n : out.outputs())
+    EXPECT_TRUE(n.input(1).is(ops::scaled_quantize) && n.input(1).input(0).is(param_op)) << out.text();
 }
 
 TEST(InsertScaledMatmul, NvfpHasTensorScalesOfTheirOwn) {
@@ -123,7 +129,8 @@ TEST(InsertScaledMatmul, BatchedRightOperandsStayUnlessAskedFor) {
 TEST(InsertScaledMatmul, LeadingAxesAreFlattened) {
   Graph g;
   Dim batch = Dim::symbol("batch");
-  Node x = g.input("x", DType::F32, {batch, 5, 4}), v = g.input("v", DType::F32, {4}), w = g.param("w", DType::F32, {4, 3});
+  Node x = g.input("x", DType::F32, {batch, 5, 4}), v = g.input("v", DType::F32, {4}),
+       w = g.param("w", DType::F32, {4, 3});
   g.set_outputs({matmul(x, w), matmul(v, w)});
   Graph out = insert_scaled_matmul(g).graph;
   out.verify();
@@ -134,7 +141,8 @@ TEST(InsertScaledMatmul, LeadingAxesAreFlattened) {
 
 TEST(InsertScaledMatmul, WhatIsKeptAndWhatIsNoMatmulIsReported) {
   Graph g;
-  Node x = g.input("x", DType::F32, {2, 4}), w = g.param("w", DType::F32, {4, 4}), head = g.param("head", DType::F32, {4, 3});
+  Node x = g.input("x", DType::F32, {2, 4}), w = g.param("w", DType::F32, {4, 4}),
+       head = g.param("head", DType::F32, {4, 3});
   Node wide = g.input("wide", DType::F64, {4, 4}), image = g.input("image", DType::F32, {1, 1, 4, 4});
   Node h = matmul(x, w).named("first");
   g.set_outputs({matmul(h, head).named("logits"), matmul(h, w).named("kept"), matmul(wide, wide).named("wide_product"),
@@ -150,14 +158,18 @@ TEST(InsertScaledMatmul, WhatIsKeptAndWhatIsNoMatmulIsReported) {
   EXPECT_EQ(skipped["wide_product"], "its operand wide is f64");
   EXPECT_EQ(skipped["conv"], "conv is no matmul");
   config.keep_full_precision = {"nothing"};
-  EXPECT_EQ(error_of(g, config), "[insert_scaled_matmul] keep_full_precision: the graph has no leaf or matmul \"nothing\"");
+  EXPECT_EQ(error_of(g, config),
+            "[insert_scaled_matmul] keep_full_precision: the graph has no leaf or matmul \"nothing\"");
 }
 
 TEST(InsertScaledMatmul, FormatsThatDoNotFitAreErrors) {
   Graph g;
   g.set_outputs({matmul(g.input("x", DType::F32, {2, 4}), g.param("w", DType::F32, {4, 3}))});
-  EXPECT_NE(error_of(g, ScaledMatmulConfig::of(Format::F8E4M3, ScaleLayout::Nvfp4)).find("nvfp4 holds f4e2m1 codes, not f8e4m3"), std::string::npos);
-  EXPECT_NE(error_of(g, ScaledMatmulConfig::of(Format::Int8, ScaleLayout::PerTensor)).find("int8 is no float format"), std::string::npos);
+  EXPECT_NE(error_of(g, ScaledMatmulConfig::of(Format::F8E4M3, ScaleLayout::Nvfp4))
+                .find("nvfp4 holds f4e2m1 codes, not f8e4m3"),
+            std::string::npos);
+  EXPECT_NE(error_of(g, ScaledMatmulConfig::of(Format::Int8, ScaleLayout::PerTensor)).find("int8 is no float format"),
+            std::string::npos);
 }
 
 TEST(InsertScaledMatmul, SixteenBitMatmulsKeepTheirDtype) {
@@ -174,7 +186,8 @@ TEST(InsertScaledMatmul, ValuesAndGradientsAreThoseOfTheDequantisedOperands) {
   for (auto& config : presets()) {
     SCOPED_TRACE(std::string(to_string(config.lhs_format)) + " " + field_text(config.layout));
     Graph g;
-    Node x = g.input("x", DType::F32, {17, 33}), w = g.param("w", DType::F32, {33, 15}), c = g.input("c", DType::F32, {17, 15});
+    Node x = g.input("x", DType::F32, {17, 33}), w = g.param("w", DType::F32, {33, 15}),
+         c = g.input("c", DType::F32, {17, 15});
     g.set_outputs({sum(matmul(x, w) * c, {0, 1}), matmul(x, w)});
     Graph scaled = insert_scaled_matmul(g, config).graph;
     Graph back = grad_with_loss(scaled, {"x", "w"});
@@ -183,7 +196,8 @@ TEST(InsertScaledMatmul, ValuesAndGradientsAreThoseOfTheDequantisedOperands) {
     ArrayMap values{{"x", vx}, {"w", vw}, {"c", vc}, {"d_output", Array::scalar(1, DType::F32)}};
     Array wt(DType::F32, {15, 33});
     for (int i = 0; i < 33; ++i)
-      for (int j = 0; j < 15; ++j) wt.values<float>()[std::size_t(j * 33 + i)] = vw.values<float>()[std::size_t(i * 15 + j)];
+      for (int j = 0; j < 15; ++j)
+        wt.values<float>()[std::size_t(j * 33 + i)] = vw.values<float>()[std::size_t(i * 15 + j)];
     Array qx = scaled_dequantize(scaled_quantize(vx, config.lhs_format, config.layout));
     Array qw = scaled_dequantize(scaled_quantize(wt, config.rhs_format, config.layout));  // [15, 33]
     for (auto device : {"reference", "cpu"}) {
@@ -192,20 +206,23 @@ TEST(InsertScaledMatmul, ValuesAndGradientsAreThoseOfTheDequantisedOperands) {
       for (int i = 0; i < 17; ++i)
         for (int j = 0; j < 15; ++j) {
           double want = 0, size = 0;
-          for (int k = 0; k < 33; ++k) want += qx.at(i * 33 + k) * qw.at(j * 33 + k), size += std::fabs(qx.at(i * 33 + k) * qw.at(j * 33 + k));
+          for (int k = 0; k < 33; ++k)
+            want += qx.at(i * 33 + k) * qw.at(j * 33 + k), size += std::fabs(qx.at(i * 33 + k) * qw.at(j * 33 + k));
           EXPECT_NEAR(y.at(i * 15 + j), want, size * 36 * 0x1p-24);
         }
       auto gradients = run(back, values, device);
       for (int i = 0; i < 17; ++i)
         for (int k = 0; k < 33; ++k) {
           double want = 0, size = 0;
-          for (int j = 0; j < 15; ++j) want += vc.at(i * 15 + j) * qw.at(j * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qw.at(j * 33 + k));
+          for (int j = 0; j < 15; ++j)
+            want += vc.at(i * 15 + j) * qw.at(j * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qw.at(j * 33 + k));
           EXPECT_NEAR(gradients[1].at(i * 33 + k), want, size * 20 * 0x1p-24);
         }
       for (int k = 0; k < 33; ++k)
         for (int j = 0; j < 15; ++j) {
           double want = 0, size = 0;
-          for (int i = 0; i < 17; ++i) want += vc.at(i * 15 + j) * qx.at(i * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qx.at(i * 33 + k));
+          for (int i = 0; i < 17; ++i)
+            want += vc.at(i * 15 + j) * qx.at(i * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qx.at(i * 33 + k));
           EXPECT_NEAR(gradients[2].at(k * 15 + j), want, size * 20 * 0x1p-24);
         }
     }
@@ -217,13 +234,15 @@ TEST(InsertScaledMatmul, QuantisedGradients) {
   for (auto config : presets()) {
     config.quantize_gradient = true;
     Graph g;
-    Node x = g.input("x", DType::F32, {6, 40}), w = g.param("w", DType::F32, {40, 5}), c = g.input("c", DType::F32, {6, 5});
+    Node x = g.input("x", DType::F32, {6, 40}), w = g.param("w", DType::F32, {40, 5}),
+         c = g.input("c", DType::F32, {6, 5});
     g.set_outputs({sum(matmul(x, w) * c, {0, 1})});
     Graph back = grad_with_loss(insert_scaled_matmul(g, config).graph, {"x", "w"});
     back.verify();
     Array vc = normal({6, 5}, 5), vw = normal({40, 5}, 4), wt(DType::F32, {5, 40});
     for (int i = 0; i < 40; ++i)
-      for (int j = 0; j < 5; ++j) wt.values<float>()[std::size_t(j * 40 + i)] = vw.values<float>()[std::size_t(i * 5 + j)];
+      for (int j = 0; j < 5; ++j)
+        wt.values<float>()[std::size_t(j * 40 + i)] = vw.values<float>()[std::size_t(i * 5 + j)];
     Array qc = scaled_dequantize(scaled_quantize(vc, config.gradient_format, config.layout));
     Array qw = scaled_dequantize(scaled_quantize(wt, config.rhs_format, config.layout));
     ArrayMap values{{"x", normal({6, 40}, 3)}, {"w", vw}, {"c", vc}, {"d_output", Array::scalar(1, DType::F32)}};
@@ -232,7 +251,8 @@ TEST(InsertScaledMatmul, QuantisedGradients) {
       for (int i = 0; i < 6; ++i)
         for (int k = 0; k < 40; ++k) {
           double want = 0, size = 0;
-          for (int j = 0; j < 5; ++j) want += qc.at(i * 5 + j) * qw.at(j * 40 + k), size += std::fabs(qc.at(i * 5 + j) * qw.at(j * 40 + k));
+          for (int j = 0; j < 5; ++j)
+            want += qc.at(i * 5 + j) * qw.at(j * 40 + k), size += std::fabs(qc.at(i * 5 + j) * qw.at(j * 40 + k));
           EXPECT_NEAR(gradients[1].at(i * 40 + k), want, size * 16 * 0x1p-24);
         }
     }
@@ -292,7 +312,9 @@ TEST(InsertScaledMatmul, SpecialBlocksAreTheSameOnEveryDevice) {
       for (std::int64_t i = 0; i < 80; ++i) {
         bool nan = std::isnan(reference[2].at(i));
         EXPECT_EQ(cpu[0].at(i), reference[0].at(i)) << special << " " << i;
-        EXPECT_TRUE(nan ? std::isnan(cpu[2].at(i)) && std::isnan(value.at(i)) : cpu[2].at(i) == reference[2].at(i) && value.at(i) == reference[2].at(i)) << special << " " << i;
+        EXPECT_TRUE(nan ? std::isnan(cpu[2].at(i)) && std::isnan(value.at(i))
+                        : cpu[2].at(i) == reference[2].at(i) && value.at(i) == reference[2].at(i))
+            << special << " " << i;
       }
       if (special == 0) {
         EXPECT_EQ(reference[2].at(41), 0);

@@ -36,7 +36,8 @@ TEST(UseBf16Matmul, WhatBf16MayRoundStays) {
   Product p;
   Node left = from_format(p.a, Format::F8E4M3), tensor = p.graph.input("tensor", DType::F32, {1});
   EXPECT_EQ(p.by(left, p.x).input(0).dtype(), DType::F32);
-  EXPECT_EQ(p.by(scaled_dequantize(p.a, tensor, Format::F8E4M3, ScaleLayout::PerTensor), p.x).input(0).dtype(), DType::F32);
+  EXPECT_EQ(p.by(scaled_dequantize(p.a, tensor, Format::F8E4M3, ScaleLayout::PerTensor), p.x).input(0).dtype(),
+            DType::F32);
   Node right = transpose(from_format(p.b, Format::F8E4M3), {1, 0});
   Node blocks = p.graph.input("blocks", DType::U8, {3, 3});
   Node whole = scaled_dequantize(p.a, blocks, Format::F4E2M1, ScaleLayout::Nvfp4, tensor);

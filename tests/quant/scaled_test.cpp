@@ -56,9 +56,12 @@ TEST(ScaledTensor, TheFloorRuleClips) {
 TEST(ScaledTensor, SizesOfScales) {
   auto t = scaled_quantize(Array(DType::F32, {2, 3, 33}), Format::F8E4M3, ScaleLayout::Mx);
   EXPECT_EQ(t.scale.type(), (Type{DType::U8, {2, 3, 2}}));
-  EXPECT_EQ(scaled_quantize(Array(DType::F32, {2, 33}), Format::F4E2M1, ScaleLayout::Nvfp4).scale.type(), (Type{DType::U8, {2, 3}}));
-  EXPECT_EQ(scaled_quantize(Array(DType::F32, {4, 0}), Format::F8E4M3, ScaleLayout::Mx).scale.type(), (Type{DType::U8, {4, 0}}));
-  EXPECT_EQ(scaled_dequantize(scaled_quantize(Array(DType::F32, {}), Format::F8E4M3, ScaleLayout::PerTensor)).size(), 1);
+  EXPECT_EQ(scaled_quantize(Array(DType::F32, {2, 33}), Format::F4E2M1, ScaleLayout::Nvfp4).scale.type(),
+            (Type{DType::U8, {2, 3}}));
+  EXPECT_EQ(scaled_quantize(Array(DType::F32, {4, 0}), Format::F8E4M3, ScaleLayout::Mx).scale.type(),
+            (Type{DType::U8, {4, 0}}));
+  EXPECT_EQ(scaled_dequantize(scaled_quantize(Array(DType::F32, {}), Format::F8E4M3, ScaleLayout::PerTensor)).size(),
+            1);
 }
 
 std::string error_of(const Array& x, Format format, ScaleLayout layout) {
@@ -69,8 +72,10 @@ TEST(ScaledTensor, WhatDoesNotFitIsAnError) {
   Array x(DType::F32, {1, 4});
   EXPECT_EQ(error_of(x, Format::F8E4M3, ScaleLayout::Nvfp4), "[scaled_quantize] nvfp4 holds f4e2m1 codes, not f8e4m3");
   EXPECT_EQ(error_of(x, Format::Int8, ScaleLayout::Mx), "[scaled_quantize] int8 is no float format");
-  EXPECT_EQ(error_of(Array(DType::I32, {1, 4}), Format::F8E4M3, ScaleLayout::Mx), "[scaled_quantize] got i32[1,4], expected f32, f16 or bf16");
-  EXPECT_EQ(error_of(Array(DType::F32, {}), Format::F8E4M3, ScaleLayout::Mx), "[scaled_quantize] blocks lie along the last axis, got a scalar");
+  EXPECT_EQ(error_of(Array(DType::I32, {1, 4}), Format::F8E4M3, ScaleLayout::Mx),
+            "[scaled_quantize] got i32[1,4], expected f32, f16 or bf16");
+  EXPECT_EQ(error_of(Array(DType::F32, {}), Format::F8E4M3, ScaleLayout::Mx),
+            "[scaled_quantize] blocks lie along the last axis, got a scalar");
 }
 
 }  // namespace

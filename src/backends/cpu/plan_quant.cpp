@@ -47,7 +47,8 @@ float max_abs(const float* x, std::int64_t n) {
   std::vector<float> most(static_cast<std::size_t>(chunks));
   auto& k = quant_kernels();
   parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) most[std::size_t(c)] = k.max_abs(std::min(kGrain, n - c * kGrain), x + c * kGrain);
+    for (std::int64_t c = begin; c < end; ++c)
+      most[std::size_t(c)] = k.max_abs(std::min(kGrain, n - c * kGrain), x + c * kGrain);
   });
   return k.max_abs(chunks, most.data());
 }
@@ -77,7 +78,12 @@ bool Planner::plan_scale(Node n) {
   if (!two_level && !n.is(ops::scaled_quant_scale)) return false;
   View x = float_operand(n.input(0)), out = storage(n);
   Extents shape = at(n.input(0)).shape;
-  Step step{.name = label_of(n), .reads = {x.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false, .run = nullptr};
+  Step step{.name = label_of(n),
+            .reads = {x.buffer},
+            .writes = {out.buffer},
+            .kept = at(n).kept,
+            .interpreted = false,
+            .run = nullptr};
   auto attrs = two_level ? ScaledQuantScaleAttrs{} : n.attrs<ScaledQuantScaleAttrs>();
   if (attrs.layout == ScaleLayout::PerTensor) {
     float divisor = two_level ? kNvfp4Divisor : float(info(attrs.format).max);
@@ -88,7 +94,8 @@ bool Planner::plan_scale(Node n) {
     Node tensor_scale_node = optional_input(n, 1);
     View second = tensor_scale_node ? contiguous_memory(tensor_scale_node) : View{};
     if (tensor_scale_node) step.reads.push_back(second.buffer);
-    step.run = [=, is_mx = attrs.layout == ScaleLayout::Mx, has_second = bool(tensor_scale_node), r = rows_of(shape, attrs.layout)](std::byte* const* b) {
+    step.run = [=, is_mx = attrs.layout == ScaleLayout::Mx, has_second = bool(tensor_scale_node),
+                r = rows_of(shape, attrs.layout)](std::byte* const* b) {
       float of_tensor = has_second ? *data<float>(b, second) : 1;
       for_rows(r, [&](std::int64_t row) {
         thread_local std::vector<float> most;
@@ -96,7 +103,8 @@ bool Planner::plan_scale(Node n) {
         quant_kernels().block_max_abs(r.columns, r.block, data<float>(b, x) + row * r.columns, most.data());
         for (std::int64_t i = 0; i < r.blocks; ++i)
           data<std::uint8_t>(b, out)[row * r.blocks + i] =
-              is_mx ? mx_scale(most[std::size_t(i)], attrs.format, attrs.rule) : nvfp4_scale(most[std::size_t(i)], of_tensor);
+              is_mx ? mx_scale(most[std::size_t(i)], attrs.format, attrs.rule)
+                    : nvfp4_scale(most[std::size_t(i)], of_tensor);
       });
     };
   }
@@ -114,7 +122,8 @@ struct RowScales {
   bool has_tensor_scale = false, has_scale = true;
 
   float second(std::byte* const* b) const { return has_tensor_scale ? *data<float>(b, tensor_scale) : 1; }
-  const float* of(std::byte* const* b, const Rows& r, std::int64_t row, float factor, std::vector<float>& scratch) const {
+  const float* of(std::byte* const* b, const Rows& r, std::int64_t row, float factor,
+                  std::vector<float>& scratch) const {
     if (!has_scale) {
       static constexpr float kOne = 1;
       return &kOne;
@@ -135,17 +144,28 @@ bool Planner::plan_quantize(Node n) {
   if (!plain && !n.is(ops::scaled_quantize)) return false;
   if (plain) {
     auto& a = n.attrs<ToFormatAttrs>();
-    bool usual = a.rounding == Rounding::NearestEven && (a.saturate || info(a.format).specials == FormatInfo::Specials::None);
+    bool usual =
+        a.rounding == Rounding::NearestEven && (a.saturate || info(a.format).specials == FormatInfo::Specials::None);
     if (!usual || !has_fast_encode(a.format) || !is_row_float(n.input(0).dtype())) return false;
   }
   Format format = plain ? n.attrs<ToFormatAttrs>().format : n.attrs<ScaledQuantAttrs>().format;
   ScaleLayout layout = plain ? ScaleLayout::PerTensor : n.attrs<ScaledQuantAttrs>().layout;
   View x = float_operand(n.input(0)), out = storage(n);
   if (!out.is_contiguous()) return false;
-  Step step{.name = label_of(n), .reads = {x.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false, .run = nullptr};
-  RowScales scales{.scale = {}, .tensor_scale = {}, .layout = layout, .has_tensor_scale = bool(optional_input(n, 2)), .has_scale = !plain};
+  Step step{.name = label_of(n),
+            .reads = {x.buffer},
+            .writes = {out.buffer},
+            .kept = at(n).kept,
+            .interpreted = false,
+            .run = nullptr};
+  RowScales scales{.scale = {},
+                   .tensor_scale = {},
+                   .layout = layout,
+                   .has_tensor_scale = bool(optional_input(n, 2)),
+                   .has_scale = !plain};
   if (!plain) scales.scale = contiguous_memory(n.input(1)), step.reads.push_back(scales.scale.buffer);
-  if (scales.has_tensor_scale) scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
+  if (scales.has_tensor_scale)
+    scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
   Extents shape = at(n).shape;
   step.run = [=, r = rows_of(shape, layout), size = count(shape), code = float_code(format)](std::byte* const* b) {
     for_rows(r, [&](std::int64_t row) {
@@ -172,20 +192,33 @@ bool Planner::plan_dequantize(Node n) {
   ScaleLayout layout = plain ? ScaleLayout::PerTensor : n.attrs<ScaledDequantizeAttrs>().layout;
   View codes = contiguous_memory(n.input(0)), out = storage(n);
   if (!out.is_contiguous()) return false;
-  Step step{.name = label_of(n), .reads = {codes.buffer}, .writes = {out.buffer}, .kept = at(n).kept, .interpreted = false, .run = nullptr};
-  RowScales scales{.scale = {}, .tensor_scale = {}, .layout = layout, .has_tensor_scale = bool(optional_input(n, 2)), .has_scale = !plain};
+  Step step{.name = label_of(n),
+            .reads = {codes.buffer},
+            .writes = {out.buffer},
+            .kept = at(n).kept,
+            .interpreted = false,
+            .run = nullptr};
+  RowScales scales{.scale = {},
+                   .tensor_scale = {},
+                   .layout = layout,
+                   .has_tensor_scale = bool(optional_input(n, 2)),
+                   .has_scale = !plain};
   if (!plain) scales.scale = contiguous_memory(n.input(1)), step.reads.push_back(scales.scale.buffer);
-  if (scales.has_tensor_scale) scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
+  if (scales.has_tensor_scale)
+    scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
   Extents shape = at(n).shape;
-  step.run = [=, r = rows_of(shape, layout), size = count(shape), code = float_code(format), narrow = n.dtype() == DType::BF16](std::byte* const* b) {
+  step.run = [=, r = rows_of(shape, layout), size = count(shape), code = float_code(format),
+              narrow = n.dtype() == DType::BF16](std::byte* const* b) {
     for_rows(r, [&](std::int64_t row) {
       thread_local std::vector<float> scratch;
       const float* s = scales.of(b, r, row, 1, scratch);
       float factor = scales.second(b);
       std::int64_t start = row * r.columns, columns = std::min(r.columns, size - start);
       const std::uint8_t* from = data<std::uint8_t>(b, codes) + start;
-      if (narrow) quant_kernels().decode_bf16(code, columns, r.block, from, s, factor, data<std::uint16_t>(b, out) + start);
-      else quant_kernels().decode_f32(code, columns, r.block, from, s, factor, data<float>(b, out) + start);
+      if (narrow)
+        quant_kernels().decode_bf16(code, columns, r.block, from, s, factor, data<std::uint16_t>(b, out) + start);
+      else
+        quant_kernels().decode_f32(code, columns, r.block, from, s, factor, data<float>(b, out) + start);
     });
   };
   add_step(std::move(step));

@@ -19,7 +19,8 @@ extern const QuantKernels quant_table;
 FloatCode float_code(Format format) {
   using Specials = FormatInfo::Specials;
   const FormatInfo& f = info(format);
-  FloatCode out{.bits = f.bits, .mantissa_bits = f.mantissa_bits, .bias = f.bias, .max_code = std::uint32_t(f.max_code)};
+  FloatCode out{
+      .bits = f.bits, .mantissa_bits = f.mantissa_bits, .bias = f.bias, .max_code = std::uint32_t(f.max_code)};
   out.nan_code = encode(format, std::numeric_limits<double>::quiet_NaN());
   out.is_fnuz = f.specials == Specials::Fnuz, out.is_ieee = f.specials == Specials::Ieee, out.has_nan = f.has_nan();
   out.max = float(f.max), out.min_normal = float(f.min_normal);

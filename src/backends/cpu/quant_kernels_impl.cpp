@@ -39,7 +39,8 @@ void block_max_abs(i64 columns, i64 block, const float* x, float* out) {
 // Adding 2^(e + 23 - M) rounds a number of exponent e to M bits after the point, to nearest even.
 RLX_INLINE void encode_run(const FloatCode& f, i64 n, const float* x, float scale, std::uint8_t* out) {
   const int shift = 23 - f.mantissa_bits, sign_shift = 32 - f.bits;
-  const u32 add_exponent = u32(shift) << 23, least = bits_of(f.min_normal), rebias = u32(127 - f.bias) << f.mantissa_bits;
+  const u32 add_exponent = u32(shift) << 23, least = bits_of(f.min_normal),
+            rebias = u32(127 - f.bias) << f.mantissa_bits;
   const u32 sign_mask = u32(1) << (f.bits - 1);
   const float max = f.max, min_normal = f.min_normal, per_unit = 1 / f.min_subnormal;
   const u32 nan_code = f.nan_code, keeps_zero_sign = f.is_fnuz ? 0 : ~u32(0), nan_sign = f.has_nan ? ~u32(0) : 0;
@@ -91,13 +92,15 @@ RLX_INLINE void decode_run(const FloatCode& f, i64 n, const std::uint8_t* codes,
 }
 
 template <class T>
-void decode(const FloatCode& f, i64 columns, i64 block, const std::uint8_t* codes, const float* scales, float factor, T* out) {
+void decode(const FloatCode& f, i64 columns, i64 block, const std::uint8_t* codes, const float* scales, float factor,
+            T* out) {
   i64 c = 0;
   if (block == 32)
     for (; c + 32 <= columns; c += 32) decode_run(f, 32, codes + c, *scales++, factor, out + c);
   else if (block == 16)
     for (; c + 16 <= columns; c += 16) decode_run(f, 16, codes + c, *scales++, factor, out + c);
-  for (; c < columns; c += block) decode_run(f, block < columns - c ? block : columns - c, codes + c, *scales++, factor, out + c);
+  for (; c < columns; c += block)
+    decode_run(f, block < columns - c ? block : columns - c, codes + c, *scales++, factor, out + c);
 }
 
 }  // namespace
