@@ -17,9 +17,6 @@ namespace {
 
 constexpr std::string_view kPass = "inject_bitnet_qat";
 
-bool takes_weight(Node n) {
-  return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
-}
 bool is_narrow(DType d) { return d == DType::F16 || d == DType::BF16; }
 
 // The axes of the weight operand that share a scale.

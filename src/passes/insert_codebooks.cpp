@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ir/graph_data.h"
 #include "ops/rules.h"
+#include "passes/weights.h"
 #include "rewrite/rewrite.h"
 #include "rlx/op_attrs.h"
 #include "rlx/optim.h"
@@ -14,11 +14,6 @@ namespace rlx {
 namespace {
 
 constexpr std::string_view kPass = "insert_codebooks";
-
-std::string label(Node n) { return n.name().empty() ? fmt::format("{} %{}", n.op().name, n.id()) : n.name(); }
-bool takes_weight(Node n) {
-  return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
-}
 
 bool fits_any(std::string_view name, const std::vector<std::string>& patterns) {
   return std::ranges::any_of(patterns, [&](auto& p) { return fits_pattern(name, p); });
@@ -70,7 +65,7 @@ class Chooser {
   CodebookReport report;
 
  private:
-  void skip(Node n, std::string reason) { skipped_.push_back({n.id(), {label(n), std::move(reason)}}); }
+  void skip(Node n, std::string reason) { skipped_.push_back({n.id(), {report_label(n), std::move(reason)}}); }
 
   void consider(Node n) {
     if (!takes_weight(n)) return;
@@ -78,7 +73,7 @@ class Chooser {
     int swaps = 0;
     for (; at.is(ops::transpose) || at.is(ops::cast); at = at.input(0))
       swaps += at.is(ops::transpose) && at.rank() == 2 && normalize_perm(at.attrs<PermAttrs>().perm, 2)[0] == 1;
-    if (!at.is(param_op)) return skip(n, fmt::format("its weight operand is {}, no param", label(at)));
+    if (!at.is(param_op)) return skip(n, fmt::format("its weight operand is {}, no param", report_label(at)));
     if (!fits_any(at.name(), config_.weights)) return;  // not asked for
     std::string reason = own_reason(n, at, swaps % 2 == 1 ? 0 : 1);
     if (!reason.empty()) return skip(n, reason);
@@ -115,7 +110,7 @@ class Chooser {
         if (user.is(ops::transpose) || user.is(ops::cast))
           values.push_back(user);
         else if (!is_layer(user) || same(user.input(0), values[i]))
-          return fmt::format("{} is read by {} too", layer.weight.name(), label(user));
+          return fmt::format("{} is read by {} too", layer.weight.name(), report_label(user));
       }
     }
     return "";
@@ -191,7 +186,7 @@ CodebookResult insert_codebooks(const Graph& graph, const CodebookConfig& config
   check(graph, config);
   if (Node gradient = find_gradient(graph))
     throw UserError(fmt::format("[{}] got a graph with gradients ({}), expected one without: quantise, then take them",
-                                kPass, label(gradient)));
+                                kPass, report_label(gradient)));
   Chooser chooser(graph, config);
   if (chooser.chosen.empty()) return {graph, std::move(chooser.report)};
   Graph out = replace(graph, chooser, config);

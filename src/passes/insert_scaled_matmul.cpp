@@ -44,9 +44,7 @@ class Inserter {
   }
 
   Replaced visit(Node copy, Node source) {
-    bool multiplies =
-        source.is(ops::matmul) || source.is(ops::dot_general) || source.is(ops::conv) || source.is(ops::conv_transpose);
-    if (!multiplies) return {};
+    if (!takes_weight(source)) return {};
     if (std::string reason = why_not(source); !reason.empty()) {
       report.skipped.push_back({report_label(source), reason});
       return {};

@@ -9,6 +9,9 @@
 namespace rlx {
 
 bool is_leaf(Node n) { return n.is(input_op) || n.is(param_op) || n.is(constant_op); }
+bool takes_weight(Node n) {
+  return n.is(ops::matmul) || n.is(ops::dot_general) || n.is(ops::conv) || n.is(ops::conv_transpose);
+}
 std::string leaf_name(Node leaf) { return leaf.name().empty() ? fmt::format("const#{}", leaf.id()) : leaf.name(); }
 std::string report_label(Node n) { return n.name().empty() ? fmt::format("{} %{}", n.op().name, n.id()) : n.name(); }
 

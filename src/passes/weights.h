@@ -6,6 +6,8 @@
 namespace rlx {
 
 bool is_leaf(Node n);
+/// Products whose second operand is usually a weight.
+bool takes_weight(Node n);
 /// `const#<id>` where a constant has no name.
 std::string leaf_name(Node leaf);
 /// The name, or the op and id.
