@@ -21,7 +21,7 @@ bench: configure  ## speed, beside PyTorch in the same run
 	bench/run.sh
 
 precisions: build  ## the demo's model in every precision: build/precisions/
-	bench/precision_table.py --minutes $(or $(MINUTES),1.5) --json build/precisions/table.json
+	bench/precision_table.py --minutes $(or $(MINUTES),0.75) --json build/precisions/table.json
 
 fashion: configure  ## the Fashion-MNIST classifier in six precisions
 	cmake --build build --target example_fashion_mnist --parallel $(JOBS)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """One table of the demo's language model, trained for the same number of tokens in each precision.
 
-    bench/precision_table.py [--rlx build/rlx] [--minutes 1.5 | --steps N] [--precisions f32,bf16,…] [--json FILE] [--out FOLDER]
+    bench/precision_table.py [--rlx build/rlx] [--minutes 0.75 | --steps N] [--seeds 3] [--precisions f32,bf16,…] [--json FILE]
+                             [--out FOLDER]
 
---minutes is how long f32 trains; the other precisions take as many steps. Step times are those of short runs in turn (f32,
-bf16, …, f32, bf16, …), the fastest step of each. Ends with 1 where bf16, fp8 or mxfp8 lose more than 1 % to f32 in bits per
-byte, or a step takes more than twice as long.
+--minutes is how long f32 trains; the other precisions take as many steps. Bits per byte are the mean of runs from --seeds
+seeds, since two f32 runs that differ in nothing else lie 1 % apart after a minute; beside it stand the least and the greatest.
+Step times are those of short runs in turn (f32, bf16, …, f32, bf16, …), the fastest step of each. Ends with 1 where bf16, fp8
+or mxfp8 lose more than 1 % to f32 in bits per byte, or a step takes more than twice as long.
 """
 
 import argparse
@@ -60,24 +62,29 @@ def bytes_in(folder):
 
 
 def measure(args, text, precision, length):
-    result = train(args.rlx, text, args.out / precision, args.config, precision, *length)
+    bits = []
+    for seed in range(args.seeds, 0, -1):  # the first seed's run is the one that stays
+        result = train(args.rlx, text, args.out / precision, args.config, precision, *length, "--seed", seed)
+        bits.append(result["val_bits_per_byte"])
+        length = ("--steps", result["steps"])
     checkpoint = next((args.out / precision).glob("checkpoint-*"))
     suffix = ".safetensors" if precision in ("fp8", "mxfp8", "mxfp6", "codebook") else ".gguf"
     exported = args.out / (precision + suffix)
     call(args.rlx, "export", args.out / precision, "-o", exported)
-    return {"precision": precision, "steps": result["steps"], "val_bits_per_byte": result["val_bits_per_byte"],
-            "checkpoint_bytes": bytes_in(checkpoint), "export_bytes": exported.stat().st_size, "export": exported.suffix[1:]}
+    return {"precision": precision, "steps": result["steps"], "val_bits_per_byte": sum(bits) / len(bits),
+            "least": min(bits), "greatest": max(bits), "checkpoint_bytes": bytes_in(checkpoint),
+            "export_bytes": exported.stat().st_size, "export": exported.suffix[1:]}
 
 
 def print_table(rows):
     base = next((r for r in rows if r["precision"] == "f32"), None)
-    print("| precision | bits per byte | to f32 | checkpoint, bytes | exported, bytes | file | step ÷ f32 |")
-    print("|---|---|---|---|---|---|---|")
+    print("| precision | bits per byte | of the runs | to f32 | checkpoint, bytes | exported, bytes | file | step ÷ f32 |")
+    print("|---|---|---|---|---|---|---|---|")
     for r in rows:
         loss = f"{100 * (r['val_bits_per_byte'] / base['val_bits_per_byte'] - 1):+.2f} %" if base else ""
         time = f"{r['step_seconds'] / base['step_seconds']:.2f}" if base else ""
-        print(f"| {r['precision']} | {r['val_bits_per_byte']:.4f} | {loss} | {r['checkpoint_bytes']} | {r['export_bytes']} | "
-              f"{r['export']} | {time} |")
+        print(f"| {r['precision']} | {r['val_bits_per_byte']:.4f} | {r['least']:.3f} to {r['greatest']:.3f} | {loss} | "
+              f"{r['checkpoint_bytes']} | {r['export_bytes']} | {r['export']} | {time} |")
 
 
 def faults(rows):
@@ -96,8 +103,9 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/precisions")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, default=1.5)
+    length.add_argument("--minutes", type=float, default=0.75)
     length.add_argument("--steps", type=int)
+    parser.add_argument("--seeds", type=int, default=3, choices=range(1, 100), metavar="N")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     chosen = args.precisions.split(",")
