@@ -193,6 +193,10 @@ struct FromFormatAttrs {
 /// an f8e4m3 scale, beside an f32 scale of the tensor). The last block of a row may be short.
 enum class ScaleLayout : std::uint8_t { PerTensor, Mx, Nvfp4 };
 std::span<const std::string_view> enum_names(ScaleLayout);
+/// Elements under one scale along the last axis; 0 where one scale is for all.
+constexpr int block_size(ScaleLayout layout) {
+  return layout == ScaleLayout::PerTensor ? 0 : layout == ScaleLayout::Mx ? 32 : 16;
+}
 /// How an MX scale follows from a block's largest magnitude: 2^ceil(log2(amax / max)), so that nothing saturates, or OCP's
 /// 2^(floor(log2(amax)) - the format's greatest exponent).
 enum class MxRule : std::uint8_t { Ceil, Floor };

@@ -57,8 +57,6 @@ Array eval_from_format(const EvalArgs& e) {
 
 // ---------------------------------------------------------------------------------------------- blocks
 
-int block_size(ScaleLayout layout) { return layout == ScaleLayout::Mx ? 32 : 16; }
-
 void check_quant(Node x, Format format, ScaleLayout layout, bool has_tensor_scale) {
   if (!info(format).is_float() || format == Format::E8M0)
     throw UserError(fmt::format("{} is no float format", to_string(format)));

@@ -19,6 +19,14 @@ Node new_state(std::string_view prefix, Node param, Shape shape);
 inline Node decayed(Node param, const StepNodes& s) { return param * (1 - s.learning_rate * s.weight_decay); }
 /// 1 - beta^step, without cancellation near 0.
 Node bias_correction(double beta, Node step);
+/// What AdamW and LAMB share.
+struct AdamSettings {
+  std::string_view optimizer;
+  double beta1, beta2, epsilon;
+};
+void check_settings(const AdamSettings&);
+/// Adam's direction m̂ / (√v̂ + ε) after this step; adds the states `<optimizer>.m` and `<optimizer>.v`.
+Node adam_direction(const AdamSettings&, Node param, Node g, Node step, std::vector<StateNode>& states);
 /// The sum of squares of all elements, a scalar.
 Node sum_of_squares(Node x);
 

@@ -97,6 +97,20 @@ Node new_state(std::string_view prefix, Node param) { return new_state(prefix, p
 Node bias_correction(double beta, Node step) { return beta == 0 ? Node(1) : -expm1(step * std::log(beta)); }
 Node sum_of_squares(Node x) { return sum(x * x, all_axes(x)); }
 
+void check_settings(const AdamSettings& o) {
+  check_share(o.optimizer, "beta1", o.beta1);
+  check_share(o.optimizer, "beta2", o.beta2);
+  check_size(o.optimizer, "epsilon", o.epsilon);
+}
+
+Node adam_direction(const AdamSettings& o, Node param, Node g, Node step, std::vector<StateNode>& states) {
+  Node m = new_state(fmt::format("{}.m", o.optimizer), param), v = new_state(fmt::format("{}.v", o.optimizer), param);
+  Node new_m = o.beta1 * m + (1 - o.beta1) * g, new_v = o.beta2 * v + (1 - o.beta2) * (g * g);
+  states.push_back({m, new_m});
+  states.push_back({v, new_v});
+  return (new_m / bias_correction(o.beta1, step)) / (sqrt(new_v / bias_correction(o.beta2, step)) + o.epsilon);
+}
+
 // ---------------------------------------------------------------------------------------------- norms
 
 Node global_norm(const Nodes& gradients) {

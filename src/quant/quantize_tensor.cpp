@@ -72,12 +72,6 @@ void check_finite(std::span<const float> x, const TensorType& type, std::string_
     fail(tensor, fmt::format("element {} is {}, which {} cannot hold", bad - x.begin(), *bad, type.name));
 }
 
-float max_abs(std::span<const float> x) {
-  float most = 0;
-  for (float v : x) most = std::max(most, std::fabs(v));
-  return most;
-}
-
 QuantizedArray plain(const Array& values, const TensorType& type, std::string_view tensor) {
   QuantizedArray out{type, values.shape(), values.cast(type.dtype), {}, {}};
   for (std::int64_t i = 0; i < values.size(); ++i)
@@ -185,9 +179,11 @@ std::vector<TensorPart> parts_of(const TensorType& type, const Extents& shape) {
   if (type.kind != Kind::Scaled) return out;
   switch (type.layout) {
     case ScaleLayout::PerTensor: out.push_back({"_scale", DType::F32, "", {1}, scale}); break;
-    case ScaleLayout::Mx: out.push_back({"_scale", DType::U8, code_name(Format::E8M0), blocks(32), scale}); break;
+    case ScaleLayout::Mx:
+      out.push_back({"_scale", DType::U8, code_name(Format::E8M0), blocks(block_size(type.layout)), scale});
+      break;
     case ScaleLayout::Nvfp4:
-      out.push_back({"_scale", DType::U8, code_name(Format::F8E4M3), blocks(16), scale});
+      out.push_back({"_scale", DType::U8, code_name(Format::F8E4M3), blocks(block_size(type.layout)), scale});
       out.push_back({"_scale_2", DType::F32, "", {1}, &QuantizedArray::tensor_scale});
       break;
   }

@@ -20,15 +20,6 @@ void check(const Array& x, Format format, ScaleLayout layout) {
   if (layout != ScaleLayout::PerTensor && x.shape().empty()) fail("blocks lie along the last axis, got a scalar");
 }
 
-// NaN where one is.
-float max_abs(std::span<const float> x) {
-  float most = 0;
-  for (float v : x) {
-    if (v != v) return v;
-    most = std::max(most, std::fabs(v));
-  }
-  return most;
-}
 Array scalar(float v) { return Array(std::vector<float>{v}, {1}); }
 
 // The least magnitude that rounds past the format's largest value.
@@ -61,6 +52,15 @@ void quantize_block(ScaledTensor& out, std::span<const float> x, float scale, st
 
 }  // namespace
 
+float max_abs(std::span<const float> x) {
+  float most = 0;
+  for (float v : x) {
+    if (v != v) return v;
+    most = std::max(most, std::fabs(v));
+  }
+  return most;
+}
+
 float tensor_scale(float amax, float divisor) {
   float scale = amax / divisor;
   if (scale == 0) return 1;
@@ -74,10 +74,6 @@ std::uint8_t mx_scale(float amax, Format format, MxRule rule) {
 std::uint8_t nvfp4_scale(float amax, float tensor_scale) {
   float ratio = (amax / 6) / tensor_scale;
   return encode(Format::F8E4M3, std::isnan(ratio) ? 448 : std::clamp(ratio, 0x1p-9f, 448.f));
-}
-
-int block_size(ScaleLayout layout) {
-  return layout == ScaleLayout::PerTensor ? 0 : layout == ScaleLayout::Mx ? 32 : 16;
 }
 
 ScaledTensor scaled_quantize(const Array& source, Format format, ScaleLayout layout, MxRule rule) {

@@ -28,7 +28,7 @@ inline constexpr float kNvfp4Divisor = 2688;  // 6 · 448, the greatest code tim
 std::uint8_t mx_scale(float amax, Format, MxRule);
 /// The f8e4m3 code of a block, never NaN.
 std::uint8_t nvfp4_scale(float amax, float tensor_scale);
-/// Elements under one scale along the last axis: 32 or 16; 0 where one scale is for all.
-int block_size(ScaleLayout);
+/// The largest |x|; NaN where one is.
+float max_abs(std::span<const float> x);
 
 }  // namespace rlx

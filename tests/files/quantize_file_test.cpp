@@ -108,7 +108,7 @@ TEST(QuantizeFile, TwoTensorsOfOneName) {
   EXPECT_EQ(message_of<Error>([&] { quantize_tensors(tensors, file.path(), of_type("int8")); }),
             "[quantize] two tensors would be named \"w_scale\"");
   EXPECT_NE(message_of<Error>([] {
-              save_safetensors("/tmp/never.safetensors", {}, {}, {{"w", "F8_E4M3"}});
+              save_safetensors(temporary_path("never.safetensors"), {}, {}, {{"w", "F8_E4M3"}});
             }).find("there is no tensor \"w\""),
             std::string::npos);
 }

@@ -181,6 +181,35 @@ TEST(InsertScaledMatmul, SixteenBitMatmulsKeepTheirDtype) {
   EXPECT_EQ(number_of(out, ops::scaled_matmul), 1);
 }
 
+Array transposed(const Array& x) {
+  std::int64_t rows = x.shape()[0], columns = x.shape()[1];
+  Array out(DType::F32, {columns, rows});
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      out.values<float>()[std::size_t(j * rows + i)] = x.values<float>()[std::size_t(i * columns + j)];
+  return out;
+}
+
+// got [m, n] is a [m, k] · b [n, k]ᵀ within so many roundings of the terms' magnitudes.
+void expect_product(const Array& got, const Array& a, const Array& b, double roundings) {
+  std::int64_t m = a.shape()[0], n = b.shape()[0], k = a.shape()[1];
+  ASSERT_EQ(got.shape(), (Extents{m, n}));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double want = 0, size = 0;
+      for (std::int64_t t = 0; t < k; ++t) {
+        double term = a.at(i * k + t) * b.at(j * k + t);
+        want += term, size += std::fabs(term);
+      }
+      EXPECT_NEAR(got.at(i * n + j), want, size * roundings * 0x1p-24);
+    }
+}
+
+// What is left of x in a format.
+Array coded(const Array& x, Format format, ScaleLayout layout) {
+  return scaled_dequantize(scaled_quantize(x, format, layout));
+}
+
 // The value of the product of what was quantised, in f64, and its gradient.
 TEST(InsertScaledMatmul, ValuesAndGradientsAreThoseOfTheDequantisedOperands) {
   for (auto& config : presets()) {
@@ -194,37 +223,14 @@ TEST(InsertScaledMatmul, ValuesAndGradientsAreThoseOfTheDequantisedOperands) {
     back.verify();
     Array vx = normal({17, 33}, 3), vw = normal({33, 15}, 4), vc = normal({17, 15}, 5);
     ArrayMap values{{"x", vx}, {"w", vw}, {"c", vc}, {"d_output", Array::scalar(1, DType::F32)}};
-    Array wt(DType::F32, {15, 33});
-    for (int i = 0; i < 33; ++i)
-      for (int j = 0; j < 15; ++j)
-        wt.values<float>()[std::size_t(j * 33 + i)] = vw.values<float>()[std::size_t(i * 15 + j)];
-    Array qx = scaled_dequantize(scaled_quantize(vx, config.lhs_format, config.layout));
-    Array qw = scaled_dequantize(scaled_quantize(wt, config.rhs_format, config.layout));  // [15, 33]
+    Array qx = coded(vx, config.lhs_format, config.layout);
+    Array qw = coded(transposed(vw), config.rhs_format, config.layout);  // [15, 33]
     for (auto device : {"reference", "cpu"}) {
       SCOPED_TRACE(device);
-      Array y = run(scaled, values, device)[1];
-      for (int i = 0; i < 17; ++i)
-        for (int j = 0; j < 15; ++j) {
-          double want = 0, size = 0;
-          for (int k = 0; k < 33; ++k)
-            want += qx.at(i * 33 + k) * qw.at(j * 33 + k), size += std::fabs(qx.at(i * 33 + k) * qw.at(j * 33 + k));
-          EXPECT_NEAR(y.at(i * 15 + j), want, size * 36 * 0x1p-24);
-        }
+      expect_product(run(scaled, values, device)[1], qx, qw, 36);
       auto gradients = run(back, values, device);
-      for (int i = 0; i < 17; ++i)
-        for (int k = 0; k < 33; ++k) {
-          double want = 0, size = 0;
-          for (int j = 0; j < 15; ++j)
-            want += vc.at(i * 15 + j) * qw.at(j * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qw.at(j * 33 + k));
-          EXPECT_NEAR(gradients[1].at(i * 33 + k), want, size * 20 * 0x1p-24);
-        }
-      for (int k = 0; k < 33; ++k)
-        for (int j = 0; j < 15; ++j) {
-          double want = 0, size = 0;
-          for (int i = 0; i < 17; ++i)
-            want += vc.at(i * 15 + j) * qx.at(i * 33 + k), size += std::fabs(vc.at(i * 15 + j) * qx.at(i * 33 + k));
-          EXPECT_NEAR(gradients[2].at(k * 15 + j), want, size * 20 * 0x1p-24);
-        }
+      expect_product(gradients[1], vc, transposed(qw), 20);
+      expect_product(gradients[2], transposed(qx), transposed(vc), 20);
     }
   }
 }
@@ -239,22 +245,15 @@ TEST(InsertScaledMatmul, QuantisedGradients) {
     g.set_outputs({sum(matmul(x, w) * c, {0, 1})});
     Graph back = grad_with_loss(insert_scaled_matmul(g, config).graph, {"x", "w"});
     back.verify();
-    Array vc = normal({6, 5}, 5), vw = normal({40, 5}, 4), wt(DType::F32, {5, 40});
-    for (int i = 0; i < 40; ++i)
-      for (int j = 0; j < 5; ++j)
-        wt.values<float>()[std::size_t(j * 40 + i)] = vw.values<float>()[std::size_t(i * 5 + j)];
-    Array qc = scaled_dequantize(scaled_quantize(vc, config.gradient_format, config.layout));
-    Array qw = scaled_dequantize(scaled_quantize(wt, config.rhs_format, config.layout));
-    ArrayMap values{{"x", normal({6, 40}, 3)}, {"w", vw}, {"c", vc}, {"d_output", Array::scalar(1, DType::F32)}};
+    Array vx = normal({6, 40}, 3), vw = normal({40, 5}, 4), vc = normal({6, 5}, 5);
+    Array qw = coded(transposed(vw), config.rhs_format, config.layout);
+    Array qx = coded(vx, config.lhs_format, config.layout);
+    ArrayMap values{{"x", vx}, {"w", vw}, {"c", vc}, {"d_output", Array::scalar(1, DType::F32)}};
     for (auto device : {"reference", "cpu"}) {
       auto gradients = run(back, values, device);
-      for (int i = 0; i < 6; ++i)
-        for (int k = 0; k < 40; ++k) {
-          double want = 0, size = 0;
-          for (int j = 0; j < 5; ++j)
-            want += qc.at(i * 5 + j) * qw.at(j * 40 + k), size += std::fabs(qc.at(i * 5 + j) * qw.at(j * 40 + k));
-          EXPECT_NEAR(gradients[1].at(i * 40 + k), want, size * 16 * 0x1p-24);
-        }
+      expect_product(gradients[1], coded(vc, config.gradient_format, config.layout), transposed(qw), 16);
+      // In the other product its blocks lie along the other axis.
+      expect_product(gradients[2], transposed(qx), coded(transposed(vc), config.gradient_format, config.layout), 16);
     }
   }
 }

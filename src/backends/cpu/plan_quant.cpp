@@ -1,6 +1,7 @@
 // Number formats: scales, codes and values of whole tensors, rows or blocks.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "backends/cpu/planner.h"
 #include "backends/cpu/quant_kernels.h"
@@ -30,7 +31,7 @@ Rows rows_of(const Extents& shape, ScaleLayout layout) {
     return r;
   }
   r.columns = shape.back(), r.rows = count(shape) / r.columns;
-  r.block = layout == ScaleLayout::Mx ? 32 : 16;
+  r.block = block_size(layout);
   r.blocks = (r.columns + r.block - 1) / r.block;
   return r;
 }
@@ -56,6 +57,16 @@ float max_abs(const float* x, std::int64_t n) {
 bool is_row_float(DType d) { return d == DType::F32 || d == DType::F16 || d == DType::BF16; }
 Node optional_input(Node n, std::size_t i) { return i < n.inputs().size() ? n.input(int(i)) : none; }
 
+// What it runs is still to be said.
+Step step_between(Node n, const View& from, const View& to, bool kept) {
+  return {.name = label_of(n),
+          .reads = {from.buffer},
+          .writes = {to.buffer},
+          .kept = kept,
+          .interpreted = false,
+          .run = nullptr};
+}
+
 }  // namespace
 
 bool is_claimed(Node n) {
@@ -68,22 +79,12 @@ bool is_claimed(Node n) {
   return false;
 }
 
-View Planner::float_operand(Node x) {
-  View view = product_operand(x, DType::F32);
-  return view.is_contiguous() ? view : copied(view, DType::F32, at(x).kept);
-}
-
 bool Planner::plan_scale(Node n) {
   bool two_level = n.is(ops::scaled_quant_tensor_scale);
   if (!two_level && !n.is(ops::scaled_quant_scale)) return false;
-  View x = float_operand(n.input(0)), out = storage(n);
+  View x = contiguous_f32_memory(n.input(0)), out = storage(n);
   Extents shape = at(n.input(0)).shape;
-  Step step{.name = label_of(n),
-            .reads = {x.buffer},
-            .writes = {out.buffer},
-            .kept = at(n).kept,
-            .interpreted = false,
-            .run = nullptr};
+  Step step = step_between(n, x, out, at(n).kept);
   auto attrs = two_level ? ScaledQuantScaleAttrs{} : n.attrs<ScaledQuantScaleAttrs>();
   if (attrs.layout == ScaleLayout::PerTensor) {
     float divisor = two_level ? kNvfp4Divisor : float(info(attrs.format).max);
@@ -115,67 +116,86 @@ bool Planner::plan_scale(Node n) {
 
 namespace {
 
-// The scales of one row of blocks as f32: where the codes are, what they are a format of, and what multiplies them.
-struct RowScales {
-  View scale, tensor_scale;
-  ScaleLayout layout = ScaleLayout::PerTensor;
-  bool has_tensor_scale = false, has_scale = true;
+// How a node codes or decodes; to_format and from_format have neither scales nor blocks.
+struct Coding {
+  Format format;
+  ScaleLayout layout;
+};
+Coding coding_of(Node n) {
+  if (n.is(ops::to_format)) return {n.attrs<ToFormatAttrs>().format, ScaleLayout::PerTensor};
+  if (n.is(ops::from_format)) return {n.attrs<FromFormatAttrs>().format, ScaleLayout::PerTensor};
+  if (n.is(ops::scaled_quantize)) return {n.attrs<ScaledQuantAttrs>().format, n.attrs<ScaledQuantAttrs>().layout};
+  auto& attrs = n.attrs<ScaledDequantizeAttrs>();
+  return {attrs.format, attrs.layout};
+}
 
-  float second(std::byte* const* b) const { return has_tensor_scale ? *data<float>(b, tensor_scale) : 1; }
-  const float* of(std::byte* const* b, const Rows& r, std::int64_t row, float factor,
-                  std::vector<float>& scratch) const {
-    if (!has_scale) {
-      static constexpr float kOne = 1;
-      return &kOne;
-    }
-    if (layout == ScaleLayout::PerTensor) return data<float>(b, scale);
+// A tensor's rows and the scales beside it.
+struct ScaledRows {
+  Rows rows;
+  std::int64_t size;
+  ScaleLayout layout;
+  std::optional<View> scale, tensor_scale;
+
+  float second(std::byte* const* b) const { return tensor_scale ? *data<float>(b, *tensor_scale) : 1; }
+
+  // Calls f(first element, elements, scales of the row's blocks times `factor`) for each row.
+  template <class F>
+  void each(std::byte* const* b, float factor, F&& f) const {
+    for_rows(rows, [&](std::int64_t row) {
+      thread_local std::vector<float> scratch;
+      std::int64_t start = row * rows.columns;
+      f(start, std::min(rows.columns, size - start), scales_of(b, row, factor, scratch));
+    });
+  }
+
+ private:
+  const float* scales_of(std::byte* const* b, std::int64_t row, float factor, std::vector<float>& scratch) const {
+    static constexpr float kOne = 1;
+    if (!scale) return &kOne;
+    if (layout == ScaleLayout::PerTensor) return data<float>(b, *scale);
     auto table = decode_table(layout == ScaleLayout::Mx ? Format::E8M0 : Format::F8E4M3);
-    scratch.resize(std::size_t(r.blocks));
-    for (std::int64_t i = 0; i < r.blocks; ++i)
-      scratch[std::size_t(i)] = table[data<std::uint8_t>(b, scale)[row * r.blocks + i]] * factor;
+    scratch.resize(std::size_t(rows.blocks));
+    for (std::int64_t i = 0; i < rows.blocks; ++i)
+      scratch[std::size_t(i)] = table[data<std::uint8_t>(b, *scale)[row * rows.blocks + i]] * factor;
     return scratch.data();
   }
 };
 
+// `memory` gives where an input stands, side by side.
+template <class F>
+ScaledRows scaled_rows(Node n, const Extents& shape, Step& step, F&& memory) {
+  ScaleLayout layout = coding_of(n).layout;
+  ScaledRows out{rows_of(shape, layout), count(shape), layout, {}, {}};
+  for (std::size_t i = 1; i < n.inputs().size(); ++i) {
+    View view = memory(n.input(int(i)));
+    step.reads.push_back(view.buffer);
+    (i == 1 ? out.scale : out.tensor_scale) = view;
+  }
+  return out;
+}
+
 }  // namespace
 
 bool Planner::plan_quantize(Node n) {
-  bool plain = n.is(ops::to_format);
-  if (!plain && !n.is(ops::scaled_quantize)) return false;
-  if (plain) {
+  if (!n.is(ops::to_format) && !n.is(ops::scaled_quantize)) return false;
+  Format format = coding_of(n).format;
+  if (n.is(ops::to_format)) {
     auto& a = n.attrs<ToFormatAttrs>();
     bool usual =
-        a.rounding == Rounding::NearestEven && (a.saturate || info(a.format).specials == FormatInfo::Specials::None);
-    if (!usual || !has_fast_encode(a.format) || !is_row_float(n.input(0).dtype())) return false;
+        a.rounding == Rounding::NearestEven && (a.saturate || info(format).specials == FormatInfo::Specials::None);
+    if (!usual || !has_fast_encode(format) || !is_row_float(n.input(0).dtype())) return false;
   }
-  Format format = plain ? n.attrs<ToFormatAttrs>().format : n.attrs<ScaledQuantAttrs>().format;
-  ScaleLayout layout = plain ? ScaleLayout::PerTensor : n.attrs<ScaledQuantAttrs>().layout;
-  View x = float_operand(n.input(0)), out = storage(n);
+  View x = contiguous_f32_memory(n.input(0)), out = storage(n);
   if (!out.is_contiguous()) return false;
-  Step step{.name = label_of(n),
-            .reads = {x.buffer},
-            .writes = {out.buffer},
-            .kept = at(n).kept,
-            .interpreted = false,
-            .run = nullptr};
-  RowScales scales{.scale = {},
-                   .tensor_scale = {},
-                   .layout = layout,
-                   .has_tensor_scale = bool(optional_input(n, 2)),
-                   .has_scale = !plain};
-  if (!plain) scales.scale = contiguous_memory(n.input(1)), step.reads.push_back(scales.scale.buffer);
-  if (scales.has_tensor_scale)
-    scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
-  Extents shape = at(n).shape;
-  step.run = [=, r = rows_of(shape, layout), size = count(shape), code = float_code(format)](std::byte* const* b) {
-    for_rows(r, [&](std::int64_t row) {
-      thread_local std::vector<float> scratch;
-      const float* s = scales.of(b, r, row, scales.second(b), scratch);
-      std::int64_t start = row * r.columns, columns = std::min(r.columns, size - start);
+  Step step = step_between(n, x, out, at(n).kept);
+  auto rows = scaled_rows(n, at(n).shape, step, [&](Node in) { return contiguous_memory(in); });
+  step.run = [=, code = float_code(format)](std::byte* const* b) {
+    rows.each(b, rows.second(b), [&](std::int64_t start, std::int64_t columns, const float* scales) {
       const float* from = data<float>(b, x) + start;
       std::uint8_t* to = data<std::uint8_t>(b, out) + start;
-      if (has_fast_encode(format)) return quant_kernels().encode(code, columns, r.block, from, s, to);
-      for (std::int64_t i = 0; i < columns; ++i) to[i] = encode(format, from[i] / s[i / r.block]);
+      std::int64_t block = rows.rows.block;
+      if (has_fast_encode(format)) return quant_kernels().encode(code, columns, block, from, scales, to);
+      for (std::int64_t i = 0; i < columns; ++i) to[i] = encode(format, from[i] / scales[i / block]);
     });
   };
   add_step(std::move(step));
@@ -184,41 +204,24 @@ bool Planner::plan_quantize(Node n) {
 }
 
 bool Planner::plan_dequantize(Node n) {
-  bool plain = n.is(ops::from_format);
-  if (!plain && !n.is(ops::scaled_dequantize)) return false;
+  if (!n.is(ops::from_format) && !n.is(ops::scaled_dequantize)) return false;
   if (n.dtype() != DType::F32 && n.dtype() != DType::BF16) return false;
-  Format format = plain ? n.attrs<FromFormatAttrs>().format : n.attrs<ScaledDequantizeAttrs>().format;
+  Format format = coding_of(n).format;
   if (!has_fast_decode(format)) return false;
-  ScaleLayout layout = plain ? ScaleLayout::PerTensor : n.attrs<ScaledDequantizeAttrs>().layout;
   View codes = contiguous_memory(n.input(0)), out = storage(n);
   if (!out.is_contiguous()) return false;
-  Step step{.name = label_of(n),
-            .reads = {codes.buffer},
-            .writes = {out.buffer},
-            .kept = at(n).kept,
-            .interpreted = false,
-            .run = nullptr};
-  RowScales scales{.scale = {},
-                   .tensor_scale = {},
-                   .layout = layout,
-                   .has_tensor_scale = bool(optional_input(n, 2)),
-                   .has_scale = !plain};
-  if (!plain) scales.scale = contiguous_memory(n.input(1)), step.reads.push_back(scales.scale.buffer);
-  if (scales.has_tensor_scale)
-    scales.tensor_scale = contiguous_memory(n.input(2)), step.reads.push_back(scales.tensor_scale.buffer);
-  Extents shape = at(n).shape;
-  step.run = [=, r = rows_of(shape, layout), size = count(shape), code = float_code(format),
-              narrow = n.dtype() == DType::BF16](std::byte* const* b) {
-    for_rows(r, [&](std::int64_t row) {
-      thread_local std::vector<float> scratch;
-      const float* s = scales.of(b, r, row, 1, scratch);
-      float factor = scales.second(b);
-      std::int64_t start = row * r.columns, columns = std::min(r.columns, size - start);
+  Step step = step_between(n, codes, out, at(n).kept);
+  auto rows = scaled_rows(n, at(n).shape, step, [&](Node in) { return contiguous_memory(in); });
+  step.run = [=, code = float_code(format), narrow = n.dtype() == DType::BF16](std::byte* const* b) {
+    float factor = rows.second(b);
+    rows.each(b, 1, [&](std::int64_t start, std::int64_t columns, const float* scales) {
       const std::uint8_t* from = data<std::uint8_t>(b, codes) + start;
+      auto& k = quant_kernels();
+      std::int64_t block = rows.rows.block;
       if (narrow)
-        quant_kernels().decode_bf16(code, columns, r.block, from, s, factor, data<std::uint16_t>(b, out) + start);
+        k.decode_bf16(code, columns, block, from, scales, factor, data<std::uint16_t>(b, out) + start);
       else
-        quant_kernels().decode_f32(code, columns, r.block, from, s, factor, data<float>(b, out) + start);
+        k.decode_f32(code, columns, block, from, scales, factor, data<float>(b, out) + start);
     });
   };
   add_step(std::move(step));

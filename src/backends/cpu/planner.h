@@ -128,7 +128,6 @@ class Planner {
   bool plan_scatter(Node n);
 
   // plan_quant.cpp
-  View float_operand(Node x);
   bool plan_scale(Node n);
   bool plan_quantize(Node n);
   bool plan_dequantize(Node n);
